@@ -1,0 +1,35 @@
+"""C kernels for the CPU, with the functions of `kernels.reference`.
+
+Importing builds nothing; `prepare()` does, so that a missing compiler shows at start and
+not in the middle of a request.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.cpu import rowwise
+from kernels.cpu.gemm import embed, linear, pack
+from kernels.cpu.kv import append_kv, attend
+from kernels.cpu.rowwise import rms_norm, silu_mul
+from kernels.weights import RawWeight
+
+name = "cpu"
+
+__all__ = [
+    "append_kv",
+    "attend",
+    "embed",
+    "linear",
+    "name",
+    "pack",
+    "prepare",
+    "rms_norm",
+    "silu_mul",
+]
+
+
+def prepare() -> None:
+    """Build what every model needs. Raises BuildError."""
+    rowwise.library()
+    linear(torch.ones(1, 32), pack(RawWeight.dense(torch.ones(16, 32))))

@@ -1,0 +1,233 @@
+/* append_kv: split the new rows, normalise, rotate, write them where they wait, and seal
+   the pages that they complete. */
+#include <math.h>
+
+#include "kv.h"
+
+#define MIN_SCALE 0x1p-24f /* smallest positive half */
+
+/* Smallest half that is not below x >= 0. */
+INLINE half round_up(float x) {
+    half near = (half)x;
+    if ((float)near < x) {
+        uint16_t bits;
+        memcpy(&bits, &near, sizeof bits);
+        bits++;
+        memcpy(&near, &bits, sizeof bits);
+    }
+    return near;
+}
+
+INLINE half scale_for(float largest) {
+    return round_up(larger(largest / 127.0f, MIN_SCALE));
+}
+
+INLINE void store_int8(int8_t *out, f8 q) {
+    i8 whole = __builtin_convertvector(q, i8);
+    for (int i = 0; i < LANES; i++) out[i] = (int8_t)whole[i];
+}
+
+/* n values under one hp scale (and zero, where there is one) of their own. */
+INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
+    f8 low = load(x), high = low;
+    for (int i = LANES; i < n; i += LANES) {
+        low = min8(low, load(x + i));
+        high = max8(high, load(x + i));
+    }
+    float lowest = -max_lanes(-low), highest = max_lanes(high), centre = 0.0f;
+    if (zero) {
+        *zero = (half)((highest + lowest) / 2.0f);
+        centre = (float)*zero;
+    }
+    *scale = scale_for(larger(highest - centre, centre - lowest));
+    f8 s = splat((float)*scale);
+    for (int i = 0; i < n; i += LANES) {
+        f8 y = round8((load(x + i) - centre) / s);
+        store_int8(q + i, max8(min8(y, splat(127.0f)), splat(-127.0f)));
+    }
+}
+
+/* n values under fixed scales; returns how many were clipped. */
+INLINE int64_t quantise_static(const float *x, const float *scale, int n, float *q) {
+    int64_t clipped = 0;
+    for (int i = 0; i < n; i++) {
+        float y = rintf(x[i] / scale[i]);
+        clipped += y > 127.0f || y < -127.0f;
+        q[i] = smaller(larger(y, -127.0f), 127.0f);
+    }
+    return clipped;
+}
+
+static void rotate(const float *x, const float *cos, const float *sin, float *y) {
+    for (int i = 0; i < DIM / 2; i++) {
+        float a = x[i], b = x[i + DIM / 2];
+        y[i] = a * cos[i] - b * sin[i];
+        y[i + DIM / 2] = b * cos[i] + a * sin[i];
+    }
+}
+
+/* Norm (weight may be NULL), then rotation. */
+static void prepare(const float *x, const float *weight, float eps, const float *cos,
+                    const float *sin, float *y) {
+    float normed[DIM];
+    if (weight) {
+        f8 sum = {0};
+        for (int i = 0; i < DIM; i += LANES) sum += load(x + i) * load(x + i);
+        float factor = 1.0f / sqrtf(sum_lanes(sum) / DIM + eps);
+        for (int i = 0; i < DIM; i++) normed[i] = x[i] * factor * weight[i];
+        x = normed;
+    }
+    rotate(x, cos, sin, y);
+}
+
+static void write_half(half *k_block, half *v_block, int slot, const float *k, const float *v) {
+    half narrow[DIM];
+    for (int i = 0; i < DIM; i += LANES) {
+        store_half(narrow + i, load(k + i));
+        store_half(v_block + slot * DIM + i, load(v + i));
+    }
+    for (int c = 0; c < DIM; c++) k_block[c * PAGE + slot] = narrow[c];
+}
+
+INLINE half *optional(uint8_t *block, int64_t offset) {
+    return offset < 0 ? NULL : (half *)(block + offset);
+}
+
+/* Moves row `slot` of the outlier channels to their hp plane and clears them in k. */
+static void split_outliers(const Cache *cache, int64_t head, uint8_t *block, int slot, float *k) {
+    half *plane = optional(block, cache->k_out);
+    for (int64_t lane = 0; plane && lane < cache->lanes; lane++) {
+        int32_t channel = cache->outliers[head * cache->lanes + lane];
+        plane[lane * PAGE + slot] = channel < 0 ? (half)0.0f : (half)k[channel];
+        if (channel >= 0) k[channel] = 0.0f;
+    }
+}
+
+static void write_token(const Cache *cache, uint8_t *block, int64_t head, int slot, float *k,
+                        const float *v) {
+    int8_t narrow[DIM], *k_int8 = (int8_t *)(block + cache->k);
+    half *k_zero = optional(block, cache->k_zero), *v_zero = optional(block, cache->v_zero);
+    split_outliers(cache, head, block, slot, k);
+    quantise(k, DIM, narrow, (half *)(block + cache->k_scale) + slot, k_zero ? k_zero + slot : NULL);
+    for (int c = 0; c < DIM; c++) k_int8[c * PAGE + slot] = narrow[c];
+    quantise(v, DIM, (int8_t *)(block + cache->v) + slot * DIM,
+             (half *)(block + cache->v_scale) + slot, v_zero ? v_zero + slot : NULL);
+}
+
+static int64_t write_static(const Cache *cache, uint8_t *block, int64_t head, int slot,
+                            const float *k, const float *v) {
+    float q[DIM];
+    int8_t *k_int8 = (int8_t *)(block + cache->k), *v_int8 = (int8_t *)(block + cache->v);
+    int64_t clipped = quantise_static(k, cache->k_static + head * DIM, DIM, q);
+    for (int c = 0; c < DIM; c++) k_int8[c * PAGE + slot] = (int8_t)q[c];
+    clipped += quantise_static(v, cache->v_static + head * DIM, DIM, q);
+    for (int c = 0; c < DIM; c++) v_int8[slot * DIM + c] = (int8_t)q[c];
+    return clipped;
+}
+
+/* A full hp block becomes a self-contained int8 page: K per channel, V per token. */
+static void seal(const Cache *cache, int64_t head, const half *k_block, const half *v_block,
+                 uint8_t *block) {
+    float k[BLOCK], v[DIM];
+    for (int i = 0; i < BLOCK; i += LANES) store(k + i, load_half(k_block + i));
+    half *plane = optional(block, cache->k_out);
+    for (int64_t lane = 0; plane && lane < cache->lanes; lane++) {
+        int32_t channel = cache->outliers[head * cache->lanes + lane];
+        memset(plane + lane * PAGE, 0, PAGE * sizeof(half));
+        if (channel < 0) continue;
+        memcpy(plane + lane * PAGE, k_block + channel * PAGE, PAGE * sizeof(half));
+        memset(k + channel * PAGE, 0, PAGE * sizeof(float));
+    }
+    half *k_scale = (half *)(block + cache->k_scale), *v_scale = (half *)(block + cache->v_scale);
+    half *k_zero = optional(block, cache->k_zero), *v_zero = optional(block, cache->v_zero);
+    for (int c = 0; c < DIM; c++)
+        quantise(k + c * PAGE, PAGE, (int8_t *)(block + cache->k) + c * PAGE, k_scale + c,
+                 k_zero ? k_zero + c : NULL);
+    for (int t = 0; t < PAGE; t++) {
+        for (int i = 0; i < DIM; i += LANES) store(v + i, load_half(v_block + t * DIM + i));
+        quantise(v, DIM, (int8_t *)(block + cache->v) + t * DIM, v_scale + t,
+                 v_zero ? v_zero + t : NULL);
+    }
+}
+
+typedef struct {
+    const float *qkv, *cos, *sin, *q_norm, *k_norm;
+    float *q;
+    float eps;
+    int64_t query_heads;
+} Rows;
+
+INLINE const float *row_of(const Rows *rows, const Cache *cache, int64_t row) {
+    return rows->qkv + row * (rows->query_heads + 2 * cache->kv_heads) * DIM;
+}
+
+/* One tile of one KV head: K and V written, and sealed if the page is full now. */
+static int64_t write_tile(const Cache *cache, const Step *step, const Rows *rows, Tile tile,
+                          int64_t head) {
+    const int open = cache->format == CHANNEL;
+    uint8_t *block = open ? NULL : head_block(cache, step, tile.sequence, tile.page, head);
+    half *k_block = open ? open_block(cache, step, tile, head) : (half *)(block + cache->k);
+    half *v_block = k_block + BLOCK; /* an fp16 page has the layout of an open block */
+    int64_t clipped = 0;
+    for (int r = 0; r < tile.rows; r++) {
+        int64_t row = tile.batch_row + r, at = (int64_t)step->positions[row] * (DIM / 2);
+        const float *x = row_of(rows, cache, row) + (rows->query_heads + head) * DIM;
+        const float *v = x + cache->kv_heads * DIM;
+        float k[DIM];
+        prepare(x, rows->k_norm, rows->eps, rows->cos + at, rows->sin + at, k);
+        if (cache->format == TOKEN)
+            write_token(cache, block, head, tile.slot + r, k, v);
+        else if (cache->format == STATIC)
+            clipped += write_static(cache, block, head, tile.slot + r, k, v);
+        else
+            write_half(k_block, v_block, tile.slot + r, k, v);
+    }
+    if (open && tile.slot + tile.rows == PAGE)
+        seal(cache, head, k_block, v_block,
+             head_block(cache, step, tile.sequence, tile.page, head));
+    return clipped;
+}
+
+/* A chunk that runs past the open page moves the slab's rows to scratch, before its last
+   page starts the slab anew. */
+static void carry(const Cache *cache, const Step *step, Tile tile) {
+    if (cache->format != CHANNEL || tile.pages_before || tile.is_last || !tile.slot) return;
+    Tile slab = tile;
+    slab.is_last = 1;
+    memcpy(open_block(cache, step, tile, 0), open_block(cache, step, slab, 0),
+           (size_t)cache->kv_heads * 2 * BLOCK * sizeof(half));
+}
+
+static void rotate_queries(const Step *step, const Rows *rows, const Cache *cache, int64_t row) {
+    int64_t at = (int64_t)step->positions[row] * (DIM / 2);
+    for (int64_t head = 0; head < rows->query_heads; head++)
+        prepare(row_of(rows, cache, row) + head * DIM, rows->q_norm, rows->eps, rows->cos + at,
+                rows->sin + at, rows->q + (row * rows->query_heads + head) * DIM);
+}
+
+/* 0, or -1 without memory */
+int append_kv(const Cache *cache, const Step *step, const float *qkv, const float *cos,
+              const float *sin, const float *q_norm, const float *k_norm, float eps, float *q,
+              int64_t query_heads, int threads) {
+    const Rows rows = {qkv, cos, sin, q_norm, k_norm, q, eps, query_heads};
+    int64_t count, clipped = 0, batch = step->row_start[step->sequences];
+    Tile *tiles = tiles_of(step, PAGE, &count);
+    if (!tiles) return -1;
+#pragma omp parallel num_threads(threads) reduction(+ : clipped)
+    {
+#pragma omp for schedule(static) nowait
+        for (int64_t r = 0; r < batch; r++) rotate_queries(step, &rows, cache, r);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < count; i++) carry(cache, step, tiles[i]);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < count * cache->kv_heads; i++)
+            clipped += write_tile(cache, step, &rows, tiles[i / cache->kv_heads],
+                                  i % cache->kv_heads);
+    }
+    if (cache->saturated && cache->format == STATIC) {
+        cache->saturated[0] += 2 * batch * cache->kv_heads * DIM;
+        cache->saturated[1] += clipped;
+    }
+    free(tiles);
+    return 0;
+}

@@ -1,0 +1,333 @@
+/* attend: causal attention of a step's queries over their pages.
+
+   A task is one tile of query rows (all of one page, so they see the same full pages) for
+   one KV head. Its query vectors, `rows x GROUP` of them, share every load of K and V;
+   the softmax runs online, page by page. Whatever the tile, one query vector goes through
+   the same operations in the same order: its result depends on nothing else in the batch,
+   nor on the number of threads. */
+#include <math.h>
+
+#include "kv.h"
+
+#define COLS (PAGE / LANES)
+/* Query vectors per pass over K and V: as many as keep their sums in 12 registers. */
+#define MIX_VECTORS 6
+#define SCORE_VECTORS (COLS <= 2 ? 6 : COLS == 3 ? 4 : 3)
+#define FIT (1536 / (DIM * GROUP))                       /* rows whose state fits in L1 */
+#define TILE_ROWS (FIT < 1 ? 1 : FIT > PAGE ? PAGE : FIT)
+#define VECTORS (TILE_ROWS * GROUP)
+
+/* State of the query vectors of one task. */
+typedef struct {
+    float q[VECTORS][DIM];    /* in units of log2, static scales folded in */
+    float fold[VECTORS][DIM]; /* q times the page's channel scales */
+    float out[VECTORS][DIM];
+    float weight[VECTORS][PAGE]; /* scores of a page, then weights of its V rows */
+    f8 sum[VECTORS], zero_sum[VECTORS];
+    float top[VECTORS];  /* running maximum */
+    float base[VECTORS]; /* what the page's zeros add to every score; or sum of q */
+    float outlier[VECTORS * DIM]; /* [VECTORS, lanes]: q of the outlier channels */
+} State;
+
+INLINE f8 load_as(const void *x, int64_t i, int wide) {
+    return wide ? load_half((const half *)x + i) : load_int8((const int8_t *)x + i);
+}
+
+/* weight[r][t] = q[r] . k[:, t] for n query vectors */
+INLINE void score(const int n, const float *q, const void *k, float *weight, const int wide) {
+    f8 acc[SCORE_VECTORS][COLS];
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < COLS; j++) acc[r][j] = splat(0.0f);
+    for (int c = 0; c < DIM; c++) {
+        f8 x[COLS];
+        for (int j = 0; j < COLS; j++) x[j] = load_as(k, c * PAGE + j * LANES, wide);
+        for (int r = 0; r < n; r++) {
+            f8 y = splat(q[r * DIM + c]);
+            for (int j = 0; j < COLS; j++) acc[r][j] += y * x[j];
+        }
+    }
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < COLS; j++) store(weight + r * PAGE + j * LANES, acc[r][j]);
+}
+
+/* out[r] += weight[r][:limit] . v[:limit], `cols` vectors of it */
+INLINE void mix_cols(const int n, const int cols, const float *weight, const void *v, int at,
+                     int limit, float *out, const int wide) {
+    f8 acc[MIX_VECTORS][2];
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < cols; j++) acc[r][j] = load(out + r * DIM + j * LANES);
+    for (int t = 0; t < limit; t++) {
+        f8 x[2];
+        for (int j = 0; j < cols; j++) x[j] = load_as(v, t * DIM + at + j * LANES, wide);
+        for (int r = 0; r < n; r++) {
+            f8 y = splat(weight[r * PAGE + t]);
+            for (int j = 0; j < cols; j++) acc[r][j] += y * x[j];
+        }
+    }
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < cols; j++) store(out + r * DIM + j * LANES, acc[r][j]);
+}
+
+INLINE void mix(const int n, const float *weight, const void *v, int limit, float *out,
+                const int wide) {
+    int at = 0;
+    for (; at + 2 * LANES <= DIM; at += 2 * LANES)
+        mix_cols(n, 2, weight, v, at, limit, out + at, wide);
+    if (at < DIM) mix_cols(n, 1, weight, v, at, limit, out + at, wide);
+}
+
+/* Runs `call(n)` on groups of at most `most` vectors, n a constant each time. There are
+   always whole multiples of GROUP vectors, so few of the widths are ever compiled. */
+#define WIDTH(most) (GROUP <= (most) ? (most) / GROUP * GROUP : (most))
+#define REST(n, most, call)                                                     \
+    if ((n) < WIDTH(most) && (n) % (GROUP <= (most) ? GROUP : 1) == 0 && left == (n)) \
+        call((n) < WIDTH(most) ? (n) : 1)
+#define IN_GROUPS(count, most, call)                                       \
+    do {                                                                   \
+        int m = 0;                                                         \
+        for (; m + WIDTH(most) <= (count); m += WIDTH(most)) call(WIDTH(most)); \
+        int left = (count) - m;                                            \
+        REST(1, most, call);                                               \
+        REST(2, most, call);                                               \
+        REST(3, most, call);                                               \
+        REST(4, most, call);                                               \
+        REST(5, most, call);                                               \
+    } while (0)
+
+INLINE void score_all(const float *q, const void *k, float *weight, int count, const int wide) {
+#define CALL(n) score((n), q + m * DIM, k, weight + m * PAGE, wide)
+    IN_GROUPS(count, SCORE_VECTORS, CALL);
+#undef CALL
+}
+
+INLINE void mix_all(const float *weight, const void *v, int limit, float *out, int count,
+                    const int wide) {
+#define CALL(n) mix((n), weight + m * PAGE, v, limit, out + m * DIM, wide)
+    IN_GROUPS(count, MIX_VECTORS, CALL);
+#undef CALL
+}
+
+static __attribute__((noinline)) void score_int8(const float *q, const int8_t *k, float *weight,
+                                                 int count) {
+    score_all(q, k, weight, count, 0);
+}
+static __attribute__((noinline)) void score_half(const float *q, const half *k, float *weight,
+                                                 int count) {
+    score_all(q, k, weight, count, 1);
+}
+static __attribute__((noinline)) void mix_int8(const float *weight, const int8_t *v, int limit,
+                                               float *out, int count) {
+    mix_all(weight, v, limit, out, count, 0);
+}
+static __attribute__((noinline)) void mix_half(const float *weight, const half *v, int limit,
+                                               float *out, int count) {
+    mix_all(weight, v, limit, out, count, 1);
+}
+
+/* One query vector's scores of one page become weights of its V rows; its running maximum,
+   sum and output follow. Slots from `limit` on do not count. */
+INLINE void soften(State *s, int m, f8 *score, const half *v_scale, const half *v_zero,
+                   int limit) {
+    const i8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    f8 top = splat(s->top[m]);
+    for (int j = 0; j < COLS; j++) {
+        if (limit < PAGE) score[j] = pick(lane + j * LANES < limit, score[j], splat(-INFINITY));
+        top = max8(score[j], top);
+    }
+    float highest = max_lanes(top);
+    if (highest > s->top[m]) {
+        float shrink = exp2_8(splat(s->top[m] - highest))[0];
+        for (int i = 0; i < DIM; i += LANES)
+            store(s->out[m] + i, load(s->out[m] + i) * shrink);
+        s->sum[m] *= shrink;
+        s->zero_sum[m] *= shrink;
+        s->top[m] = highest;
+    }
+    for (int j = 0; j < COLS; j++) {
+        f8 p = exp2_8(score[j] - highest);
+        i8 counts = lane + j * LANES < limit;
+        if (limit < PAGE) p = pick(counts, p, splat(0.0f));
+        s->sum[m] += p;
+        if (v_zero)
+            s->zero_sum[m] += pick(counts, p * load_half(v_zero + j * LANES), splat(0.0f));
+        store(s->weight[m] + j * LANES, v_scale ? p * load_half(v_scale + j * LANES) : p);
+    }
+}
+
+/* Scores of a page so far, with what the outlier plane adds. */
+INLINE void add_outliers(const State *s, const Cache *cache, int64_t head, int m,
+                         const half *plane, f8 *score) {
+    for (int64_t lane = 0; lane < cache->lanes; lane++) {
+        if (cache->outliers[head * cache->lanes + lane] < 0) continue;
+        float q = s->outlier[m * cache->lanes + lane];
+        for (int j = 0; j < COLS; j++)
+            score[j] += q * load_half(plane + lane * PAGE + j * LANES);
+    }
+}
+
+/* q times the scales of the page's channels, and q . zeros where there are any */
+INLINE void fold_scales(State *s, int first, int count, const half *scale, const half *zero) {
+    for (int m = first; m < first + count; m++) {
+        f8 dot = {0};
+        for (int i = 0; i < DIM; i += LANES) {
+            store(s->fold[m] + i, load(s->q[m] + i) * load_half(scale + i));
+            if (zero) dot += load(s->q[m] + i) * load_half(zero + i);
+        }
+        s->base[m] = sum_lanes(dot);
+    }
+}
+
+/* An hp block: vectors first … first+count-1 over its first `limit` slots. */
+INLINE void visit_half(State *s, int first, int count, const half *k, const half *v, int limit) {
+    score_half(s->q[first], k, s->weight[first], count);
+    for (int m = first; m < first + count; m++) {
+        f8 score[COLS];
+        for (int j = 0; j < COLS; j++) score[j] = load(s->weight[m] + j * LANES);
+        soften(s, m, score, NULL, NULL, limit);
+    }
+    mix_half(s->weight[first], v, limit, s->out[first], count);
+}
+
+INLINE const half *optional(const uint8_t *block, int64_t offset) {
+    return offset < 0 ? NULL : (const half *)(block + offset);
+}
+
+/* An int8 page, the same way. */
+INLINE void visit_int8(State *s, const Cache *cache, int64_t head, int first, int count,
+                       const uint8_t *block, int limit, const enum Format format) {
+    const half *k_scale = optional(block, cache->k_scale), *k_zero = optional(block, cache->k_zero);
+    const half *v_scale = optional(block, cache->v_scale), *v_zero = optional(block, cache->v_zero);
+    const half *plane = optional(block, cache->k_out);
+    if (format == CHANNEL) fold_scales(s, first, count, k_scale, k_zero);
+    score_int8(format == CHANNEL ? s->fold[first] : s->q[first],
+               (const int8_t *)(block + cache->k), s->weight[first], count);
+    for (int m = first; m < first + count; m++) {
+        f8 score[COLS];
+        for (int j = 0; j < COLS; j++) {
+            score[j] = load(s->weight[m] + j * LANES);
+            if (format == CHANNEL && k_zero) score[j] += s->base[m];
+            if (format == TOKEN) score[j] *= load_half(k_scale + j * LANES);
+            if (format == TOKEN && k_zero) score[j] += s->base[m] * load_half(k_zero + j * LANES);
+        }
+        if (plane) add_outliers(s, cache, head, m, plane, score);
+        soften(s, m, score, format == STATIC ? NULL : v_scale, format == STATIC ? NULL : v_zero,
+               limit);
+    }
+    mix_int8(s->weight[first], (const int8_t *)(block + cache->v), limit, s->out[first], count);
+}
+
+INLINE void visit(State *s, const Cache *cache, int64_t head, int first, int count,
+                  const uint8_t *block, int limit, const enum Format format) {
+    if (format == HALF)
+        visit_half(s, first, count, (const half *)(block + cache->k),
+                   (const half *)(block + cache->v), limit);
+    else
+        visit_int8(s, cache, head, first, count, block, limit, format);
+}
+
+typedef struct {
+    const float *q;
+    float *out;
+    float scale; /* of the logits, times log2(e) */
+    int64_t query_heads;
+} Queries;
+
+INLINE int64_t vector_at(const Queries *queries, Tile tile, int64_t head, int m) {
+    int64_t row = tile.batch_row + m / GROUP;
+    return (row * queries->query_heads + head * GROUP + m % GROUP) * DIM;
+}
+
+/* Gathers one query vector and takes its outlier channels apart. */
+static void begin(State *s, const Cache *cache, int64_t head, int m, const float *q, float scale) {
+    const float *fixed = cache->format == STATIC ? cache->k_static + head * DIM : NULL;
+    for (int c = 0; c < DIM; c++) {
+        s->q[m][c] = q[c] * scale * (fixed ? fixed[c] : 1.0f);
+        s->out[m][c] = 0.0f;
+    }
+    for (int64_t lane = 0; cache->k_out >= 0 && lane < cache->lanes; lane++) {
+        int32_t channel = cache->outliers[head * cache->lanes + lane];
+        if (channel < 0) continue;
+        s->outlier[m * cache->lanes + lane] = s->q[m][channel];
+        /* An open page still needs them; elsewhere the plane alone counts. */
+        if (cache->format == TOKEN) s->q[m][channel] = 0.0f;
+    }
+    f8 total = {0};
+    for (int i = 0; i < DIM; i += LANES) total += load(s->q[m] + i);
+    s->base[m] = sum_lanes(total);
+    s->sum[m] = s->zero_sum[m] = splat(0.0f);
+    s->top[m] = -INFINITY;
+}
+
+static void finish(const State *s, const Cache *cache, int64_t head, int m, float *out) {
+    const float *fixed = cache->format == STATIC ? cache->v_static + head * DIM : NULL;
+    float share = 1.0f / sum_lanes(s->sum[m]), shift = sum_lanes(s->zero_sum[m]);
+    for (int c = 0; c < DIM; c++)
+        out[c] = (s->out[m][c] + shift) * share * (fixed ? fixed[c] : 1.0f);
+}
+
+/* Pages lie anywhere, which no hardware prefetcher foresees. */
+INLINE void prefetch(const uint8_t *block, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i, 0, 3);
+}
+
+INLINE void run_task(const Cache *cache, const Step *step, const Queries *queries, Tile tile,
+                     int64_t head, const enum Format format) {
+    State s;
+    int count = tile.rows * GROUP;
+    for (int m = 0; m < count; m++)
+        begin(&s, cache, head, m, queries->q + vector_at(queries, tile, head, m), queries->scale);
+    const uint8_t *own = format == CHANNEL
+                             ? (const uint8_t *)open_block(cache, step, tile, head)
+                             : head_block(cache, step, tile.sequence, tile.page, head);
+    for (int64_t page = 0; page < tile.page; page++) {
+        const uint8_t *block = head_block(cache, step, tile.sequence, page, head);
+        prefetch(page + 1 == tile.page
+                     ? own
+                     : head_block(cache, step, tile.sequence, page + 1, head), cache->head_bytes);
+        visit(&s, cache, head, 0, count, block, PAGE, format);
+    }
+    for (int r = 0; r < tile.rows; r++) { /* its own page: each row up to itself */
+        int limit = tile.slot + r + 1;
+        if (format == CHANNEL)
+            visit_half(&s, r * GROUP, GROUP, (const half *)own, (const half *)own + BLOCK, limit);
+        else
+            visit(&s, cache, head, r * GROUP, GROUP, own, limit, format);
+    }
+    for (int m = 0; m < count; m++)
+        finish(&s, cache, head, m, queries->out + vector_at(queries, tile, head, m));
+}
+
+/* One function per format: inside, the format is a constant. */
+#define TASK(name, format)                                                                     \
+    static void name(const Cache *cache, const Step *step, const Queries *queries, Tile tile, \
+                     int64_t head) {                                                          \
+        run_task(cache, step, queries, tile, head, format);                                   \
+    }
+TASK(task_half, HALF)
+TASK(task_channel, CHANNEL)
+TASK(task_token, TOKEN)
+TASK(task_static, STATIC)
+
+static int costlier(const void *a, const void *b) {
+    const Tile *x = a, *y = b;
+    int64_t cost_x = (int64_t)(x->page + 1) * x->rows, cost_y = (int64_t)(y->page + 1) * y->rows;
+    return (cost_x < cost_y) - (cost_x > cost_y);
+}
+
+/* q, out [T, query_heads, DIM]. 0, or -1 without memory. */
+int attend(const Cache *cache, const Step *step, const float *q, float *out, float scale,
+           int64_t query_heads, int threads) {
+    static void (*const tasks[])(const Cache *, const Step *, const Queries *, Tile, int64_t) = {
+        task_half, task_channel, task_token, task_static};
+    const Queries queries = {q, out, scale * 1.44269504f, query_heads};
+    int64_t count;
+    Tile *tiles = tiles_of(step, TILE_ROWS, &count);
+    if (!tiles) return -1;
+    qsort(tiles, (size_t)count, sizeof *tiles, costlier); /* the long ones must not come last */
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < count * cache->kv_heads; i++)
+        tasks[cache->format](cache, step, &queries, tiles[i / cache->kv_heads],
+                             i % cache->kv_heads);
+    free(tiles);
+    return 0;
+}

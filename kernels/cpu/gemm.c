@@ -1,0 +1,398 @@
+/* y[T, N] = x[T, K] · W[N, K]ᵀ with W in the bytes of its file.
+ *
+ * W is packed in panels of 16 rows, each a run of blocks along K:
+ *
+ *   f32         1 column:   f32 w[16]
+ *   f16, bf16   2 columns:  u16 w[16][2]
+ *   q8_0       32 columns:  f16 d[16]       | i8 q[8][16][4]   w = q·d
+ *   q4_0       32 columns:  f16 d[16]       | u8 q[4][16][4]   w = (q − 8)·d
+ *   q4_1       32 columns:  f16 dm[16][2]   | u8 q[4][16][4]   w = q·d + m
+ *
+ * Byte [g][row][b] of q is byte 4g + b of the file's block: for q8_0 that column; for
+ * nibbles, column 4g + b low and that + 16 high. So 16 outputs accumulate side by side in
+ * vector registers, scales are vectors too, and a shift in a 32-bit lane widens a value.
+ *
+ * Batch invariance: an output is one chain of multiply-adds over k in ascending order,
+ * whatever the number of rows, their tiling, the chunks of K or the threads. The weights
+ * themselves are exact: q·d is exact in float32, adding m rounds once.
+ *
+ * Few rows multiply straight from the packed blocks. Many rows first unpack a chunk of a
+ * panel to float32, which is how an f32 matrix is packed, and reuse it for all of them.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+/* Values loaded before stay in registers: left alone, gcc reads them again for every row. */
+#define LOADED __asm__ volatile("" ::: "memory")
+
+/* The one place that knows vector widths. TILE rows × 16 columns of accumulators, the
+ * weights and one broadcast fit the register file. */
+#if defined(__AVX512F__)
+#define LANES 16
+#define TILE 12
+#elif defined(__AVX2__)
+#define LANES 8
+#define TILE 6
+#elif defined(__aarch64__)
+#define LANES 4
+#define TILE 6
+#else
+#define LANES 4
+#define TILE 3
+#endif
+
+#define PANEL 16
+#define VECS (PANEL / LANES)
+#define BLOCK 32
+
+enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
+
+enum {
+    CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */
+    ROWS = 96,   /* rows that share an unpacked chunk: a multiple of every TILE */
+};
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vu16 __attribute__((vector_size(2 * LANES)));
+
+typedef struct {
+    vf v[VECS]; /* one value for each row of a panel */
+} lanes;
+
+/* --- packed blocks ---------------------------------------------------------------- */
+
+INLINE int block_cols(int enc) { return enc == F32 ? 1 : enc <= BF16 ? 2 : BLOCK; }
+
+INLINE size_t block_bytes(int enc)
+{
+    switch (enc) {
+    case F32:
+    case F16:
+    case BF16: return 4 * PANEL;
+    case Q8_0: return 34 * PANEL;
+    case Q4_0: return 18 * PANEL;
+    default: return 20 * PANEL;
+    }
+}
+
+INLINE vf as_float(vi bits) { return (vf)bits; }
+
+INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
+
+INLINE vf load_f32(const void *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void store_f32(float *p, vf x) { memcpy(p, &x, sizeof x); }
+
+INLINE vi load_i32(const uint8_t *p)
+{
+    vi x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE vi load_u16(const uint8_t *p)
+{
+    vu16 x;
+    memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, vi);
+}
+
+/* The float16 in the upper half of each lane. Moving the exponent by a multiplication is
+ * exact for subnormals too. */
+INLINE vf half_to_float(vi high)
+{
+    vi small = (high >> 3) & (int32_t)0x8fffe000;
+    vi special = ((small & 0x0f800000) == 0x0f800000) & 0x7f800000; /* inf, nan */
+    return as_float((vi)(as_float(small) * 0x1p112f) | special);
+}
+
+typedef struct {
+    lanes d, m; /* w = q·d + m, for encodings that have them */
+} affine;
+
+INLINE affine load_affine(int enc, const uint8_t *block)
+{
+    affine a = {0};
+    UNROLL for (int v = 0; v < VECS; v++) {
+        if (enc == Q4_1) {
+            vi both = load_i32(block + 4 * LANES * v);
+            a.d.v[v] = half_to_float(both << 16);
+            a.m.v[v] = half_to_float(both);
+        } else if (enc >= Q8_0)
+            a.d.v[v] = half_to_float(load_u16(block + 2 * LANES * v) << 16);
+    }
+    return a;
+}
+
+/* A quantised block is walked in two halves of four words (vectors of 32-bit lanes) of four
+ * columns: bytes, or their low or high nibbles. A float block is one word. */
+INLINE int halves(int enc) { return enc <= BF16 ? 1 : 2; }
+
+INLINE int words(int enc) { return enc <= BF16 ? 1 : 4; }
+
+INLINE int word_cols(int enc) { return block_cols(enc) / (halves(enc) * words(enc)); }
+
+INLINE size_t word_at(int enc, int half, int word)
+{
+    switch (enc) {
+    case Q8_0: return 2 * PANEL + (4 * half + word) * 4 * PANEL;
+    case Q4_0: return 2 * PANEL + word * 4 * PANEL;
+    case Q4_1: return 4 * PANEL + word * 4 * PANEL;
+    default: return 0;
+    }
+}
+
+/* Column b of a word. */
+INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int half, int word, int b)
+{
+    lanes w;
+    UNROLL for (int v = 0; v < VECS; v++) {
+        vi bits = load_i32(block + word_at(enc, half, word) + 4 * LANES * v);
+        vi nibble = bits >> (8 * b + 4 * half) & 15;
+        switch (enc) {
+        case F32: w.v[v] = as_float(bits); break;
+        case F16: w.v[v] = half_to_float(b ? bits : bits << 16); break;
+        case BF16: w.v[v] = as_float(b ? bits & ~0xffff : bits << 16); break;
+        case Q8_0: w.v[v] = to_float(bits << (24 - 8 * b) >> 24) * a->d.v[v]; break;
+        case Q4_0: w.v[v] = to_float(nibble - 8) * a->d.v[v]; break;
+        case Q4_1: w.v[v] = to_float(nibble) * a->d.v[v] + a->m.v[v]; break;
+        }
+    }
+    return w;
+}
+
+/* --- tiles ------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x;   /* first row and column */
+    ptrdiff_t stride; /* floats from row to row */
+    const uint8_t *w; /* first block of the first panel */
+    size_t panel_bytes;
+    ptrdiff_t cols;
+    float *acc; /* [panels][rows][16] */
+} tile;
+
+/* acc += x · wᵀ over t.cols columns: rows × panels·16 outputs, all in registers. */
+INLINE void multiply(int enc, int rows, int panels, tile t)
+{
+    vf acc[2][TILE][VECS];
+    UNROLL for (int p = 0; p < panels; p++)
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < VECS; v++)
+                acc[p][r][v] = load_f32(t.acc + (p * rows + r) * PANEL + v * LANES);
+    for (ptrdiff_t k = 0; k < t.cols; k += block_cols(enc), t.w += block_bytes(enc)) {
+        affine a[2];
+        UNROLL for (int p = 0; p < panels; p++) a[p] = load_affine(enc, t.w + p * t.panel_bytes);
+        UNROLL for (int half = 0; half < halves(enc); half++)
+            for (int word = 0; word < words(enc); word++)
+                UNROLL for (int b = 0; b < word_cols(enc); b++, t.x++)
+                    UNROLL for (int p = 0; p < panels; p++) {
+                        lanes w = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
+                        LOADED;
+                        UNROLL for (int r = 0; r < rows; r++)
+                            UNROLL for (int v = 0; v < VECS; v++)
+                                acc[p][r][v] += w.v[v] * t.x[r * t.stride];
+                    }
+    }
+    UNROLL for (int p = 0; p < panels; p++)
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < VECS; v++)
+                store_f32(t.acc + (p * rows + r) * PANEL + v * LANES, acc[p][r][v]);
+}
+
+/* Half a tile or less takes two panels at once: enough independent chains to hide the latency
+ * of an addition. More than that is only asked of f32. */
+INLINE void multiply_rows(int enc, int rows, int panels, tile t)
+{
+#define CASE(R)                                                        \
+    case R:                                                            \
+        if (2 * R <= TILE && panels == 2) {                            \
+            multiply(enc, R, 2, t);                                    \
+        } else if (2 * R <= TILE || enc == F32) {                      \
+            for (; panels--; t.w += t.panel_bytes, t.acc += R * PANEL) \
+                multiply(enc, R, 1, t);                                \
+        }                                                              \
+        break;
+    switch (rows) {
+        CASE(1) CASE(2) CASE(3)
+#if TILE >= 6
+        CASE(4) CASE(5) CASE(6)
+#endif
+#if TILE >= 12
+        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
+    }
+#undef CASE
+}
+
+/* `cols` columns of a panel as float32 [cols][16]. */
+INLINE void unpack(int enc, const uint8_t *w, ptrdiff_t cols, float *out)
+{
+    for (ptrdiff_t k = 0; k < cols; k += block_cols(enc), w += block_bytes(enc)) {
+        affine a = load_affine(enc, w);
+        UNROLL for (int half = 0; half < halves(enc); half++)
+            for (int word = 0; word < words(enc); word++)
+                UNROLL for (int b = 0; b < word_cols(enc); b++, out += PANEL) {
+                    lanes x = weights(enc, w, &a, half, word, b);
+                    UNROLL for (int v = 0; v < VECS; v++) store_f32(out + LANES * v, x.v[v]);
+                }
+    }
+}
+
+#define ENCODINGS(X) X(F32) X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1)
+
+#define DEFINE(E)                                                                       \
+    static void multiply_##E(int rows, int panels, tile t)                              \
+    {                                                                                   \
+        multiply_rows(E, rows, panels, t);                                              \
+    }                                                                                   \
+    static void unpack_##E(const uint8_t *w, ptrdiff_t cols, float *out)                \
+    {                                                                                   \
+        unpack(E, w, cols, out);                                                        \
+    }
+ENCODINGS(DEFINE)
+
+#define ENTRY(E) [E] = {multiply_##E, unpack_##E},
+static const struct {
+    void (*multiply)(int rows, int panels, tile t);
+    void (*unpack)(const uint8_t *w, ptrdiff_t cols, float *out);
+} OF[] = {ENCODINGS(ENTRY)};
+
+/* --- the product -------------------------------------------------------------------- */
+
+typedef struct {
+    int enc;
+    const float *x;
+    const uint8_t *w;
+    const float *bias;     /* [n] or null */
+    const float *residual; /* [t, n] or null; may be y */
+    float *y;
+    ptrdiff_t n, k;
+} product;
+
+INLINE size_t panel_bytes(int enc, ptrdiff_t k) { return k / block_cols(enc) * block_bytes(enc); }
+
+INLINE ptrdiff_t min(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+
+INLINE ptrdiff_t ceil_div(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
+
+/* Size of the nearly equal parts of n: a multiple of `unit`, at most `most`. */
+INLINE ptrdiff_t part(ptrdiff_t n, ptrdiff_t most, ptrdiff_t unit)
+{
+    ptrdiff_t parts = ceil_div(n, most);
+    return parts ? ceil_div(ceil_div(n, parts), unit) * unit : unit;
+}
+
+/* First row of tile i: full tiles and a rest that takes two panels at once, else all equal. */
+INLINE ptrdiff_t tile_row(ptrdiff_t rows, ptrdiff_t i)
+{
+    if (2 * (rows % TILE) <= TILE) return min(i * TILE, rows);
+    return i * rows / ceil_div(rows, TILE);
+}
+
+/* acc [panels][rows][16] -> the rows from `row` of the panels from p. */
+static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p,
+                  int panels)
+{
+    for (int i = 0; i < panels; i++) {
+        ptrdiff_t first = (p + i) * PANEL, cols = min(PANEL, g.n - first);
+        for (ptrdiff_t r = 0; r < rows; r++, acc += PANEL) {
+            ptrdiff_t at = (row + r) * g.n + first;
+            for (ptrdiff_t c = 0; c < cols; c++) {
+                float sum = acc[c];
+                if (g.bias) sum += g.bias[first + c];
+                if (g.residual) sum += g.residual[at + c];
+                g.y[at + c] = sum;
+            }
+        }
+    }
+}
+
+/* `rows` rows from `row`, at most ROWS, by one or two panels from p. */
+static void rows_by_panels(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
+{
+    float acc[2 * ROWS * PANEL], unpacked[2 * CHUNK * PANEL];
+    memset(acc, 0, panels * rows * PANEL * sizeof *acc);
+    ptrdiff_t tiles = ceil_div(rows, TILE), step = part(g.k, CHUNK, BLOCK);
+    size_t bytes = panel_bytes(g.enc, g.k);
+    int direct = 2 * rows <= TILE;
+    for (ptrdiff_t k = 0; k < g.k; k += step) {
+        const uint8_t *w = g.w + p * bytes + panel_bytes(g.enc, k);
+        tile t = {.stride = g.k, .w = w, .panel_bytes = bytes, .cols = min(step, g.k - k)};
+        if (!direct && g.enc != F32) {
+            t.w = (const uint8_t *)unpacked;
+            t.panel_bytes = panel_bytes(F32, t.cols);
+            for (int i = 0; i < panels; i++)
+                OF[g.enc].unpack(w + i * bytes, t.cols, unpacked + i * t.cols * PANEL);
+        }
+        for (ptrdiff_t i = 0; i < tiles; i++) {
+            ptrdiff_t r = tile_row(rows, i);
+            t.x = g.x + (row + r) * g.k + k;
+            t.acc = acc + r * panels * PANEL;
+            OF[direct ? g.enc : F32].multiply(tile_row(rows, i + 1) - r, panels, t);
+        }
+    }
+    for (ptrdiff_t i = 0; i < tiles; i++) {
+        ptrdiff_t r = tile_row(rows, i), height = tile_row(rows, i + 1) - r;
+        store(g, acc + r * panels * PANEL, row + r, height, p, panels);
+    }
+}
+
+/* --- entry points: `enc` as in the enum, contiguous arrays ----------------------------- */
+
+/* y = x · wᵀ + bias + residual. */
+void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias,
+                     const float *residual, float *y, ptrdiff_t t, ptrdiff_t n, ptrdiff_t k,
+                     int threads)
+{
+    product g = {enc, x, w, bias, residual, y, n, k};
+    ptrdiff_t panels = ceil_div(n, PANEL), step = part(t, ROWS, TILE);
+#pragma omp parallel for collapse(2) schedule(dynamic) num_threads(threads)
+    for (ptrdiff_t row = 0; row < t; row += step)
+        for (ptrdiff_t p = 0; p < panels; p += 2)
+            rows_by_panels(g, row, min(step, t - row), p, min(2, panels - p));
+}
+
+/* Rows tokens[0…t) of a packed [·, k] matrix -> y [t, k]; tokens are in range. Unpacks whole
+ * panels and keeps one row of 16: a step embeds few tokens. */
+void evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
+                    ptrdiff_t k)
+{
+    float unpacked[BLOCK * PANEL];
+    for (ptrdiff_t i = 0; i < t; i++, y += k) {
+        const uint8_t *panel = w + tokens[i] / PANEL * panel_bytes(enc, k);
+        for (ptrdiff_t at = 0; at < k; at += BLOCK) {
+            ptrdiff_t cols = min(BLOCK, k - at);
+            OF[enc].unpack(panel + panel_bytes(enc, at), cols, unpacked);
+            for (ptrdiff_t c = 0; c < cols; c++)
+                y[at + c] = unpacked[c * PANEL + tokens[i] % PANEL];
+        }
+    }
+}
+
+/* The n rows of a file -> panels; w is zero before. */
+void evewatch_pack(int enc, const uint8_t *rows, uint8_t *w, ptrdiff_t n, ptrdiff_t k, int threads)
+{
+    ptrdiff_t blocks = k / block_cols(enc), bytes = block_bytes(enc) / PANEL;
+    ptrdiff_t head = bytes % 4; /* the f16 before the words of a block, if any */
+#pragma omp parallel for num_threads(threads)
+    for (ptrdiff_t p = 0; p < ceil_div(n, PANEL); p++)
+        for (ptrdiff_t b = 0; b < blocks; b++)
+            for (ptrdiff_t r = 0; r < min(PANEL, n - p * PANEL); r++) {
+                const uint8_t *from = rows + ((p * PANEL + r) * blocks + b) * bytes;
+                uint8_t *to = w + (p * blocks + b) * bytes * PANEL;
+                memcpy(to + r * head, from, head);
+                for (ptrdiff_t at = head; at < bytes; at += 4)
+                    memcpy(to + at * PANEL + r * 4, from + at, 4);
+            }
+}

@@ -1,0 +1,60 @@
+/* RMSNorm and SiLU gating. A row's result depends on that row alone. */
+#include <math.h>
+
+#include "simd.h"
+
+#define PARALLEL_ABOVE 16384 /* values: below it a thread team costs more than it saves */
+
+INLINE f8 load_part(const float *x, int64_t n) {
+    f8 v = {0};
+    memcpy(&v, x, (size_t)n * sizeof *x);
+    return v;
+}
+
+static float sum_of_squares(const float *x, int64_t n) {
+    f8 sum[4] = {{0}, {0}, {0}, {0}};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int j = 0; j < 4; j++) {
+            f8 v = load(x + i + j * LANES);
+            sum[j] += v * v;
+        }
+    for (; i < n; i += LANES) {
+        f8 v = load_part(x + i, n - i < LANES ? n - i : LANES);
+        sum[0] += v * v;
+    }
+    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* y[r] = x[r] * weight / sqrt(mean(x[r]^2) + eps); x, y [rows, n] */
+void rms_norm(const float *x, const float *weight, float eps, float *y, int64_t rows, int64_t n,
+              int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > PARALLEL_ABOVE)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *in = x + r * n;
+        float *out = y + r * n;
+        float factor = 1.0f / sqrtf(sum_of_squares(in, n) / (float)n + eps);
+        for (int64_t i = 0; i < n; i++) out[i] = in[i] * factor * weight[i];
+    }
+}
+
+INLINE f8 silu(f8 x) {
+    const float log2e = 1.44269504f;
+    return x / (1.0f + exp2_8(min8(x * -log2e, splat(126.0f))));
+}
+
+/* y = silu(gate) * up; gate_up [rows, 2n], y [rows, n] */
+void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > PARALLEL_ABOVE)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *gate = gate_up + r * 2 * n, *up = gate + n;
+        float *out = y + r * n;
+        int64_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+            store(out + i, silu(load(gate + i)) * load(up + i));
+        if (i < n) {
+            f8 last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
+            memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+"""Shapes and bytes of the KV cache: what a page holds, and where.
+
+A *page* keeps P tokens of one sequence for every layer. Inside a layer it is one
+block of bytes per KV head, and the block is self-contained (payload, scales and
+outlier plane travel together):
+
+    int8_channel   ┌ k [D, P] i8 ┬ v [P, D] i8 ┬ k_scale [D] ┬ v_scale [P] ┬ k_out [n, P] ┐
+    fp16           ┌ k [D, P] hp ┬ v [P, D] hp ┐
+
+K is channel-major, so that the scores of P tokens accumulate side by side in vector
+registers; V is token-major. An *hp block* is laid out as an fp16 page: open slabs and
+per-step scratch use it, so one attention path reads all three.
+
+hp ("high precision") is float16 unless a format says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from kernels.errors import KernelError
+
+HP = torch.float16
+ALIGN = 32
+"""Head blocks start on multiples of this many bytes: one AVX2 register."""
+
+
+@dataclass(frozen=True)
+class KvFormat:
+    """How K and V are stored once written. Formats differ in data, not in code paths."""
+
+    name: str
+    quantised: bool
+    k_scale: str
+    """What one K scale covers: none | channel | token | static (channel) | tensor (layer)."""
+    v_scale: str
+    """The same for V."""
+    open_page: bool
+    """New tokens wait in an hp slab until their page is full and seals."""
+    has_outliers: bool
+    """Outlier channels of K may be kept in hp."""
+
+
+FORMATS: dict[str, KvFormat] = {
+    f.name: f
+    for f in (
+        KvFormat("fp16", False, "none", "none", open_page=False, has_outliers=False),
+        KvFormat("int8_channel", True, "channel", "token", open_page=True, has_outliers=True),
+        KvFormat("int8_token", True, "token", "token", open_page=False, has_outliers=True),
+        KvFormat("int8_static", True, "static", "static", open_page=False, has_outliers=False),
+        KvFormat("int8_tensor", True, "tensor", "tensor", open_page=False, has_outliers=False),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One array inside a head block."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """Byte layout of one page in one layer: `kv_heads` head blocks of `head_bytes` each."""
+
+    fmt: KvFormat
+    kv_heads: int
+    head_dim: int
+    page_tokens: int = 16
+    outliers: int = 0
+    """Outlier channels of K kept in hp, per KV head (n). Zero for formats without them."""
+    zero_point: bool = False
+
+    @cached_property
+    def sections(self) -> dict[str, Section]:
+        d, p, n = self.head_dim, self.page_tokens, self.outliers
+        payload = torch.int8 if self.fmt.quantised else HP
+        wanted: list[tuple[str, torch.dtype, tuple[int, ...]]] = [
+            ("k", payload, (d, p)),
+            ("v", payload, (p, d)),
+        ]
+        scales = {"channel": d, "token": p}
+        for side, what in (("k", self.fmt.k_scale), ("v", self.fmt.v_scale)):
+            if what in scales:
+                wanted.append((f"{side}_scale", HP, (scales[what],)))
+                if self.zero_point:
+                    wanted.append((f"{side}_zero", HP, (scales[what],)))
+        if n and self.fmt.has_outliers:
+            wanted.append(("k_out", HP, (n, p)))
+        sections, offset = {}, 0
+        for name, dtype, shape in wanted:
+            section = Section(name, dtype, shape, offset)
+            sections[name] = section
+            offset += section.nbytes
+        return sections
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of one head block, rounded up to ALIGN."""
+        used = sum(s.nbytes for s in self.sections.values())
+        return -(-used // ALIGN) * ALIGN
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page in one layer."""
+        return self.kv_heads * self.head_bytes
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of K and V per token and layer, once sealed."""
+        return self.page_bytes / self.page_tokens
+
+    @property
+    def fp16_bytes_per_token(self) -> int:
+        """What the same token costs in the fp16 format: the base of every ratio."""
+        return 4 * self.head_dim * self.kv_heads
+
+    @property
+    def sealed_ratio(self) -> float:
+        """Sealed bytes over fp16 bytes (0.57 means 43 % saved)."""
+        return self.bytes_per_token / self.fp16_bytes_per_token
+
+    @property
+    def block_elements(self) -> int:
+        """hp values of K (and again of V) in one head's hp block."""
+        return self.head_dim * self.page_tokens
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of one open slab in one layer; zero for formats that write in place."""
+        return self.fp16_bytes_per_token * self.page_tokens if self.fmt.open_page else 0
+
+    def view(self, pages: torch.Tensor, name: str) -> torch.Tensor:
+        """Section `name` of every page: [N, H, *shape], sharing memory with `pages`.
+
+        `pages` is uint8 [N, H, head_bytes].
+        """
+        section = self.sections[name]
+        raw = pages[..., section.offset : section.offset + section.nbytes]
+        return raw.view(section.dtype).view(*raw.shape[:-1], *section.shape)
+
+
+@dataclass
+class LayerKv:
+    """The cache of one layer: tensors that the kernels read and write in place.
+
+    Raises KernelError if a tensor is not what `layout` says: C would write past its end.
+    """
+
+    layout: PageLayout
+    pages: torch.Tensor
+    """uint8 [N, H, head_bytes]"""
+    slabs: torch.Tensor
+    """hp [S, H, 2, D*P]: open pages, K as [D, P] then V as [P, D]; S = 0 without open pages."""
+    scratch: torch.Tensor
+    """hp [R, H, 2, D*P]: pages that a prefill chunk fills and seals within one step.
+    Shared by all layers of a step."""
+    outliers: torch.Tensor
+    """int32 [H, n]: channel of each outlier lane; -1 = lane unused."""
+    k_static: torch.Tensor | None = None
+    """float32 [H, D] scales from calibration (static, tensor formats)."""
+    v_static: torch.Tensor | None = None
+    saturated: torch.Tensor | None = None
+    """int64 [2]: values written, values clipped (static formats count saturation)."""
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        heads, d = layout.kv_heads, layout.head_dim
+        block = (heads, 2, layout.block_elements)
+        self._check("pages", self.pages, torch.uint8, (heads, layout.head_bytes))
+        if layout.fmt.open_page:
+            self._check("slabs", self.slabs, HP, block)
+            self._check("scratch", self.scratch, HP, block)
+        if "k_out" in layout.sections:
+            self._check("outliers", self.outliers, torch.int32, (layout.outliers,))
+        if layout.fmt.quantised and "k_scale" not in layout.sections:
+            for side in ("k", "v"):
+                self._check(f"{side}_static", self.static_scale(side), torch.float32, (d,))
+
+    def static_scale(self, side: str) -> torch.Tensor:
+        """float32 [H, D] of `side` (k or v). Raises KernelError without calibration."""
+        scale = self.k_static if side == "k" else self.v_static
+        if scale is None:
+            raise KernelError(
+                f"{self.layout.fmt.name} has no {side} scales: calibrate the model first, "
+                "or choose int8_channel"
+            )
+        return scale
+
+    def _check(
+        self, name: str, x: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> None:
+        """`shape` without the leading dimension."""
+        if x.dtype != dtype or x.shape[1:] != shape or not x.is_contiguous():
+            raise KernelError(
+                f"kv {name}: expected contiguous {dtype} [*, {', '.join(map(str, shape))}], "
+                f"got {x.dtype} {list(x.shape)}"
+            )
+
+
+@dataclass
+class KvStep:
+    """Where each row of one step's batch lives in the cache; the same for every layer.
+
+    Row r of sequence b is token `context[b] + r` of it. All arrays are int32.
+    """
+
+    page_tokens: int
+    row_start: torch.Tensor
+    """[B + 1]: sequence b owns batch rows row_start[b] … row_start[b+1]-1."""
+    context: torch.Tensor
+    """[B]: tokens of the sequence that are in the cache before this step."""
+    table: torch.Tensor
+    """[B, W]: page ids in sequence order, -1 past the end (the block table)."""
+    slab: torch.Tensor
+    """[B]: open slab of the sequence, -1 for formats without."""
+    scratch: torch.Tensor
+    """[B]: first scratch block of the sequence."""
+    positions: torch.Tensor
+    """[T]: position of every row."""
+    scratch_blocks: int
+    """Scratch blocks that the step needs in all."""
+    max_context: int
+    """Largest context + rows in the batch."""
+
+    @classmethod
+    def build(
+        cls,
+        page_tokens: int,
+        rows: list[int],
+        context: list[int],
+        tables: list[list[int]],
+        slabs: list[int],
+        device: torch.device | str = "cpu",
+    ) -> KvStep:
+        """From one entry per sequence. Every `rows[b]` is at least 1."""
+        starts, blocks = [0], 0
+        scratch: list[int] = []
+        positions: list[int] = []
+        for count, before in zip(rows, context, strict=True):
+            starts.append(starts[-1] + count)
+            scratch.append(blocks)
+            blocks += (before + count - 1) // page_tokens - before // page_tokens
+            positions.extend(range(before, before + count))
+        width = max((len(t) for t in tables), default=0)
+        padded = [t + [-1] * (width - len(t)) for t in tables]
+
+        def ints(values: object) -> torch.Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=device)
+
+        return cls(
+            page_tokens,
+            ints(starts),
+            ints(context),
+            ints(padded).view(len(rows), width),
+            ints(slabs),
+            ints(scratch),
+            ints(positions),
+            blocks,
+            max((c + n for c, n in zip(context, rows, strict=True)), default=0),
+        )

@@ -1,0 +1,67 @@
+"""Runs every C kernel in every format; started by test_sanitizers.py, not by pytest.
+
+torch's tensors come from malloc, so the address sanitizer guards their very ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+from kv_builders import VARIANTS, Shape, Variant, backend, feed, make_cache, random_qkv, rope
+
+from kernels.cpu import build
+from kernels.layout import KvStep
+from kernels.weights import BLOCK_BYTES, RawWeight
+
+os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
+build.FLAGS = (*build.FLAGS, "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+SHAPES = [Shape(page=16, head_dim=24, group=3), Shape(page=32, head_dim=16, group=5)]
+CHUNKS = [[50, 1, 19], [3, 40, 27], [16, 16, 32]]
+
+
+def overrun(shape: Shape) -> None:
+    """The last token's page lies past the cache."""
+    kv = make_cache(Variant("fp16"), shape, tokens=shape.page)
+    step = KvStep.build(shape.page, [1], [0], [[len(kv.pages)]], [-1])
+    backend("cpu").append_kv(random_qkv(1, shape), kv, step, rope(shape))
+
+
+def weights() -> list[RawWeight]:
+    """One of every encoding, 21 × 96: no whole number of panels."""
+    dense = torch.randn(21, 96)
+    blocks = {
+        name: torch.randint(0, 60, (21, 3 * size), dtype=torch.uint8)
+        for name, size in BLOCK_BYTES.items()
+    }
+    return [
+        *(RawWeight.dense(dense.to(t)) for t in (torch.float32, torch.float16, torch.bfloat16)),
+        *(RawWeight(name, 21, 96, data) for name, data in blocks.items()),
+    ]
+
+
+def main() -> None:
+    run = backend("cpu")
+    if "--overrun" in sys.argv:
+        overrun(SHAPES[0])
+    for n in (1, 5, 64, 601):
+        run.rms_norm(torch.randn(3, n), torch.ones(n), 1e-5)
+        run.silu_mul(torch.randn(40, 2 * n))
+    for rows in (1, 7):
+        for weight in weights():
+            packed = run.pack(weight)
+            run.linear(torch.randn(rows, weight.cols), packed, torch.ones(weight.rows))
+            run.embed(packed, torch.arange(rows))
+    steps = 0
+    for shape in SHAPES:
+        for variant in VARIANTS:
+            xs = [random_qkv(sum(chunks), shape, seed=i) for i, chunks in enumerate(CHUNKS)]
+            kv = make_cache(variant, shape, sequences=3, tokens=80)
+            feed(run, kv, xs, CHUNKS, shape)
+            steps += len(CHUNKS[0])
+    print("steps", steps)
+
+
+if __name__ == "__main__":
+    main()

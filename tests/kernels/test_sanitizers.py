@@ -1,0 +1,62 @@
+"""Every kernel and format under the address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kv_builders import backend
+
+from kernels.cpu.build import find_compiler
+
+DRIVER = Path(__file__).with_name("sanitizer_driver.py")
+ROOT = Path(__file__).parents[2]
+
+
+def runtime(name: str) -> str:
+    """Path of a sanitizer's library; the test is skipped if the compiler has none."""
+    done = subprocess.run(
+        [*find_compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    )
+    path = done.stdout.strip()
+    if not Path(path).is_absolute():
+        pytest.skip(f"the compiler has no {name}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the instrumented libraries are kept."""
+    return tmp_path_factory.mktemp("sanitized")
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    backend("cpu")  # skips without a compiler
+    environment = os.environ | {
+        "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=99",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=98",
+        "EVEWATCH_HOME": str(home),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        "OMP_NUM_THREADS": "2",
+    }
+    command = [sys.executable, str(DRIVER), *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_no_kernel_touches_what_is_not_its_own(home: Path) -> None:
+    done = run(home)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["steps", "54"]
+
+
+def test_the_sanitizer_would_notice(home: Path) -> None:
+    """A page id past the cache: without a report the test above proves nothing."""
+    done = run(home, "--overrun")
+    assert done.returncode == 99
+    assert "heap-buffer-overflow" in done.stderr
