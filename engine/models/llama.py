@@ -1,0 +1,198 @@
+"""The decoder that Llama, Mistral, Qwen2, Qwen3 and SmolLM2 share.
+
+Only the forward pass over a step's rows lives here, written in the operations that every
+kernel backend offers. Which tokens are computed, and in which pages their K and V live,
+comes from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from engine.models.spec import ModelSpec
+from engine.models.weights import Checkpoint
+from kernels.layout import KvStep, LayerKv
+from kernels.weights import RawWeight, Rope
+
+
+class Ops(Protocol):
+    """What the decoder asks of a kernel backend; `kernels.reference` says what each means."""
+
+    def pack(self, weight: RawWeight) -> Any: ...
+
+    def linear(
+        self,
+        x: torch.Tensor,
+        weight: Any,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
+    ) -> torch.Tensor: ...
+
+    def embed(self, weight: Any, tokens: torch.Tensor) -> torch.Tensor: ...
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor: ...
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor: ...
+
+    def append_kv(
+        self,
+        qkv: torch.Tensor,
+        kv: LayerKv,
+        step: KvStep,
+        rope: Rope,
+        q_norm: torch.Tensor | None = None,
+        k_norm: torch.Tensor | None = None,
+        eps: float = 1e-6,
+    ) -> torch.Tensor: ...
+
+    def attend(self, q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one layer; matrices are handles of the backend, vectors float32."""
+
+    attn_norm: torch.Tensor
+    qkv: Any
+    """[(Hq + 2H)·D, hidden]: query, key and value rows under one another."""
+    qkv_bias: torch.Tensor | None
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    out: Any
+    out_bias: torch.Tensor | None
+    mlp_norm: torch.Tensor
+    gate_up: Any
+    """[2·mlp, hidden]: gate rows, then up rows."""
+    down: Any
+
+
+class Llama:
+    """Built by `Llama.build`; holds weights only, never anything of a request."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        ops: Ops,
+        embed: Any,
+        layers: Sequence[Layer],
+        norm: torch.Tensor,
+        head: Any,
+        rope: Rope,
+    ) -> None:
+        self.spec = spec
+        self._ops = ops
+        self._embed, self._layers, self._norm, self._head = embed, layers, norm, head
+        self._rope = rope
+        self._scale = spec.head_dim**-0.5
+
+    @classmethod
+    def build(
+        cls,
+        checkpoint: Checkpoint,
+        ops: Ops,
+        max_positions: int,
+        device: torch.device | str = "cpu",
+    ) -> Llama:
+        """Read and pack every weight. ModelError names the first one that is not right."""
+        spec = checkpoint.spec
+        reader = _Reader(checkpoint, ops, device)
+        embed = reader.pack("model.embed_tokens.weight", spec.vocab, spec.hidden)
+        head = embed if spec.tied else reader.pack("lm_head.weight", spec.vocab, spec.hidden)
+        layers = [reader.layer(f"model.layers.{i}.") for i in range(spec.layers)]
+        frequencies = torch.tensor(spec.inverse_frequencies(), dtype=torch.float64)
+        table = Rope.table(frequencies, max_positions)
+        rope = Rope(table.cos.to(device), table.sin.to(device))
+        norm = reader.vector("model.norm.weight", spec.hidden)
+        return cls(spec, ops, embed, layers, norm, head, rope)
+
+    @property
+    def max_positions(self) -> int:
+        """Positions that the RoPE table has: no sequence may be longer."""
+        return self._rope.cos.shape[0]
+
+    def gemm_shapes(self) -> list[tuple[int, int]]:
+        """[rows, cols] of every matrix of a forward pass: what a roofline is measured on."""
+        return self.spec.gemm_shapes()
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        step: KvStep,
+        kv: Sequence[LayerKv],
+        logit_rows: torch.Tensor,
+    ) -> torch.Tensor:
+        """tokens int64 [T] -> float32 [R, vocab], logits of batch rows `logit_rows` [R].
+
+        K and V of all T rows are in `kv` (one LayerKv a layer) afterwards.
+        """
+        x = self._ops.embed(self._embed, tokens)
+        for layer, cache in zip(self._layers, kv, strict=True):
+            x = self._attention(layer, x, cache, step)
+            x = self._mlp(layer, x)
+        if not len(logit_rows):
+            return x.new_empty((0, self.spec.vocab))
+        x = self._ops.rms_norm(x[logit_rows], self._norm, self.spec.norm_eps)
+        return self._ops.linear(x, self._head)
+
+    def _attention(
+        self, layer: Layer, x: torch.Tensor, cache: LayerKv, step: KvStep
+    ) -> torch.Tensor:
+        ops, eps = self._ops, self.spec.norm_eps
+        qkv = ops.linear(ops.rms_norm(x, layer.attn_norm, eps), layer.qkv, layer.qkv_bias)
+        q = ops.append_kv(qkv, cache, step, self._rope, layer.q_norm, layer.k_norm, eps)
+        mixed = ops.attend(q, cache, step, self._scale)
+        return ops.linear(mixed, layer.out, layer.out_bias, residual=x)
+
+    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        ops = self._ops
+        h = ops.rms_norm(x, layer.mlp_norm, self.spec.norm_eps)
+        return ops.linear(ops.silu_mul(ops.linear(h, layer.gate_up)), layer.down, residual=x)
+
+
+class _Reader:
+    """Weights of a checkpoint in the shapes that its spec asks for."""
+
+    def __init__(self, checkpoint: Checkpoint, ops: Ops, device: torch.device | str) -> None:
+        self._checkpoint, self._ops, self._device = checkpoint, ops, device
+
+    def pack(self, name: str, rows: int, cols: int) -> Any:
+        return self._pack(self._checkpoint.matrix(name, rows, cols))
+
+    def stack(self, names: dict[str, int], cols: int) -> Any:
+        """One packed matrix of several, each with its row count."""
+        parts = [self._checkpoint.matrix(name, rows, cols) for name, rows in names.items()]
+        return self._pack(RawWeight.concat(parts))
+
+    def _pack(self, weight: RawWeight) -> Any:
+        packed = self._ops.pack(weight)
+        # The reference packs into a plain tensor, wherever the file's bytes are.
+        return packed.to(self._device) if isinstance(packed, torch.Tensor) else packed
+
+    def vector(self, name: str, size: int) -> torch.Tensor:
+        return self._checkpoint.vector(name, size).to(self._device)
+
+    def layer(self, at: str) -> Layer:
+        spec, attn, mlp = self._checkpoint.spec, at + "self_attn.", at + "mlp."
+        queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        rows = {attn + "q_proj": queries, attn + "k_proj": keys, attn + "v_proj": keys}
+        bias = [self.vector(f"{n}.bias", size) for n, size in rows.items() if spec.qkv_bias]
+        return Layer(
+            attn_norm=self.vector(at + "input_layernorm.weight", spec.hidden),
+            qkv=self.stack({f"{n}.weight": size for n, size in rows.items()}, spec.hidden),
+            qkv_bias=torch.cat(bias) if bias else None,
+            q_norm=self.vector(attn + "q_norm.weight", spec.head_dim) if spec.qk_norm else None,
+            k_norm=self.vector(attn + "k_norm.weight", spec.head_dim) if spec.qk_norm else None,
+            out=self.pack(attn + "o_proj.weight", spec.hidden, queries),
+            out_bias=self.vector(attn + "o_proj.bias", spec.hidden) if spec.out_bias else None,
+            mlp_norm=self.vector(at + "post_attention_layernorm.weight", spec.hidden),
+            gate_up=self.stack(
+                {mlp + "gate_proj.weight": spec.mlp, mlp + "up_proj.weight": spec.mlp},
+                spec.hidden,
+            ),
+            down=self.pack(mlp + "down_proj.weight", spec.hidden, spec.mlp),
+        )

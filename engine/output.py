@@ -1,0 +1,60 @@
+"""A request's output as text: decoding token by token, and stop strings.
+
+Text that could be the beginning of a stop string is held back until it is known not to be,
+so that no part of a stop string ever reaches the reader; the streamed pieces joined are
+exactly the text of a request that was not streamed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class IncrementalDecoder(Protocol):
+    def push(self, ids: list[int]) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class OutputText:
+    def __init__(self, decoder: IncrementalDecoder, stop: tuple[str, ...] = ()) -> None:
+        self._decoder = decoder
+        self._stop = stop
+        self._longest = max((len(s) for s in stop), default=0)
+        self._held = ""
+        self.stopped = False
+        """A stop string has been found: the output is complete."""
+
+    def push(self, ids: list[int]) -> str:
+        """Text that is safe to show after these tokens."""
+        return self._release(self._decoder.push(ids))
+
+    def finish(self) -> str:
+        """What was held back, at the end of a request that no stop string ended."""
+        if self.stopped:
+            return ""
+        text = self._release(self._decoder.flush())
+        if not self.stopped:
+            text, self._held = text + self._held, ""
+        return text
+
+    def _release(self, text: str) -> str:
+        if not self._stop:
+            return text
+        self._held += text
+        cut = min((at for s in self._stop if (at := self._held.find(s)) >= 0), default=-1)
+        if cut >= 0:
+            self.stopped = True
+            text, self._held = self._held[:cut], ""
+            return text
+        safe = len(self._held) - self._possible_start()
+        text, self._held = self._held[:safe], self._held[safe:]
+        return text
+
+    def _possible_start(self) -> int:
+        """Length of the longest tail that some stop string starts with."""
+        for length in range(min(self._longest - 1, len(self._held)), 0, -1):
+            tail = self._held[-length:]
+            if any(s.startswith(tail) for s in self._stop):
+                return length
+        return 0

@@ -1,0 +1,195 @@
+"""A request: what was asked, how far it is, when each stage happened. No torch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from engine.errors import RequestError
+
+if TYPE_CHECKING:
+    from engine.stream import Stream
+
+
+class Status(StrEnum):
+    NEW = "new"
+    """Submitted, not yet tokenized or not yet taken in by the engine thread."""
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    """Lost its pages; waits to recompute them."""
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    KV_CAPACITY = "kv_capacity"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    REJECTED = "rejected"
+    ERROR = "error"
+
+
+class Priority(IntEnum):
+    """Lower goes first; see engine/waiting.py for how waiting makes up for it."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
+MAX_TOKENS_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens, and when to end. Raises RequestError on a value out of range."""
+
+    max_tokens: int = 256
+    min_tokens: int = 0
+    """EOS and stop ids cannot be sampled before so many output tokens."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_k: int = 0
+    """0 is off."""
+    top_p: float = 1.0
+    seed: int | None = None
+    """None: derived from the engine's seed and the request's number."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the output; not part of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the output, `ignore_eos` or not."""
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _whole("max_tokens", self.max_tokens, 1, MAX_TOKENS_LIMIT)
+        _whole("min_tokens", self.min_tokens, 0, self.max_tokens)
+        _whole("top_k", self.top_k, 0, 2**31 - 1)
+        _number("temperature", self.temperature, 0.0, 100.0)
+        _number("top_p", self.top_p, 1e-6, 1.0)
+        if self.seed is not None:
+            _whole("seed", self.seed, 0, 2**63 - 1)
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise RequestError(f"stop: expected non-empty strings, got {text!r}")
+        for token in self.stop_token_ids:
+            _whole("stop_token_ids", token, 0, 2**31 - 1)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RequestError(f"{name}: expected a whole number from {low} to {high}, got {value!r}")
+
+
+def _number(name: str, value: object, low: float, high: float) -> None:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not low <= number <= high:  # NaN fails both
+        raise RequestError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")
+
+
+@dataclass(slots=True)
+class Stamps:
+    """Monotonic nanoseconds, 0 until it happens. Durations add up over tokens."""
+
+    arrival: int = 0
+    """When the load meant to send it: latencies start here."""
+    received: int = 0
+    tokenize_start: int = 0
+    tokenize_end: int = 0
+    queued: int = 0
+    first_scheduled: int = 0
+    prefill_end: int = 0
+    first_token: int = 0
+    last_token: int = 0
+    finished: int = 0
+    returned: int = 0
+    """The reader took the last event out of the stream."""
+    detokenize_ns: int = 0
+    tokens: array[int] = field(default_factory=lambda: array("q"))
+    """When each output token was there."""
+
+    def span_ms(self, start: str, stop: str) -> float | None:
+        """Milliseconds between two stamps; None when either has not happened."""
+        first, last = getattr(self, start), getattr(self, stop)
+        return (last - first) / 1e6 if first and last else None
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """(E2E − TTFT) / (output tokens − 1); None below two tokens."""
+        count = len(self.tokens)
+        return (self.tokens[-1] - self.tokens[0]) / 1e6 / (count - 1) if count > 1 else None
+
+    @property
+    def itl_ms(self) -> list[float]:
+        """Each gap between tokens."""
+        times = self.tokens
+        return [(b - a) / 1e6 for a, b in itertools.pairwise(times)]
+
+
+@dataclass(eq=False)
+class Request:
+    """Owned by the engine thread from intake to finish."""
+
+    id: str
+    params: SamplingParams
+    stream: Stream
+    prompt: str | None = None
+    """Set when text was submitted; None when token ids were."""
+    prompt_ids: list[int] = field(default_factory=list)
+    output_ids: list[int] = field(default_factory=list)
+    status: Status = Status.NEW
+    finish_reason: FinishReason | None = None
+    num_computed: int = 0
+    """Tokens whose K and V are in the cache: this request's own position counter."""
+    pages: list[int] = field(default_factory=list)
+    """Block table, in token order."""
+    slab: int = -1
+    """Open slab held, -1 for none."""
+    deadline: int = 0
+    """Monotonic ns after which it ends with `timeout`; 0 for never."""
+    cancelled: bool = False
+    """Set from any thread; read by the engine thread between steps."""
+    priority: Priority = Priority.NORMAL
+    preemptions: int = 0
+    passed: int = 0
+    """Requests admitted past it while it was the head and did not fit."""
+    prefix_pages: int = 0
+    """Pages of the block table that were hits in the prefix index."""
+    node: int = 0
+    """The prefix index's name for what its sealed pages hold so far."""
+    most_computed: int = 0
+    """Highest position it ever had: computing below it again is recomputation."""
+    number: int = 0
+    """Order of submission."""
+    source: str = "api"
+    stamps: Stamps = field(default_factory=Stamps)
+    error: str | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known: the prompt and what was sampled."""
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens known but not in the cache: what a step can still compute."""
+        return self.num_tokens - self.num_computed
+
+    @property
+    def is_prefilling(self) -> bool:
+        """More than the newest token is missing from the cache."""
+        return self.num_pending > 1 or not self.output_ids
+
+    def token_ids(self, start: int, stop: int) -> list[int]:
+        """Known tokens start … stop-1, across prompt and output."""
+        prompt = len(self.prompt_ids)
+        if stop <= prompt:
+            return self.prompt_ids[start:stop]
+        if start >= prompt:
+            return self.output_ids[start - prompt : stop - prompt]
+        return self.prompt_ids[start:] + self.output_ids[: stop - prompt]

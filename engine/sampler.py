@@ -1,0 +1,108 @@
+"""The sampler: logits -> one token a row, each row by its own request's parameters.
+
+A row's random number is a hash of (its request's seed, the token's index), not the state of
+a generator. So what a request gets depends on nothing but itself: not on its neighbours,
+not on preemption, not on the order of rows.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.request import Request, SamplingParams
+
+NUCLEUS_WIDTH = 256
+"""Candidates looked at first; a row whose nucleus is wider sorts its whole vocabulary."""
+
+_MASK = (1 << 64) - 1
+
+
+class Sampler:
+    def __init__(self, eos_ids: frozenset[int], seed: int = 0) -> None:
+        self.eos_ids = eos_ids
+        self._seed = seed
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+        """Token of each row of float32 [R, vocab], None where the row is not finite.
+
+        May write into `logits`.
+        """
+        for row, request in enumerate(requests):
+            self._hold_off_the_end(logits[row], request)
+        best, tokens = logits.max(-1)
+        drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
+        if drawn:
+            params = [requests[row].params for row in drawn]
+            uniform = [self.uniform(requests[row]) for row in drawn]
+            tokens[drawn] = draw(logits[drawn], params, uniform)
+        finite = best.isfinite().tolist()
+        return [t if good else None for t, good in zip(tokens.tolist(), finite, strict=True)]
+
+    def uniform(self, request: Request) -> float:
+        """In [0, 1): the random number of the request's next token."""
+        params = request.params
+        seed = params.seed if params.seed is not None else self._seed * 1_000_003 + request.number
+        return _splitmix(_splitmix(seed) ^ len(request.output_ids)) / 2.0**64
+
+    def _hold_off_the_end(self, row: torch.Tensor, request: Request) -> None:
+        """Before min_tokens, no token that would end the output can be sampled."""
+        params = request.params
+        if len(request.output_ids) < params.min_tokens:
+            ends = {t for t in params.stop_token_ids if t < row.shape[0]}
+            row[sorted(ends | self.eos_ids)] = -torch.inf
+
+
+def draw(logits: torch.Tensor, params: list[SamplingParams], uniform: list[float]) -> torch.Tensor:
+    """Temperature, then top-k, then top-p, then inverse CDF: [R, vocab] -> int64 [R]."""
+    device = logits.device
+    temperature = torch.tensor([p.temperature for p in params], device=device)
+    probs = (logits / temperature[:, None].clamp_min(1e-5)).softmax(-1)
+    plain = [i for i, p in enumerate(params) if p.top_k == 0 and p.top_p >= 1.0]
+    cut = [i for i, p in enumerate(params) if not (p.top_k == 0 and p.top_p >= 1.0)]
+    tokens = torch.empty(len(params), dtype=torch.int64, device=device)
+    if plain:
+        tokens[plain] = _invert(probs[plain], [uniform[i] for i in plain])
+    width = min(NUCLEUS_WIDTH, logits.shape[1])
+    while cut:
+        some = [params[i] for i in cut]
+        candidates, ids, enough = _nucleus(probs[cut], some, width)
+        chosen = _invert(candidates, [uniform[i] for i in cut])
+        tokens[cut] = ids.gather(1, chosen[:, None]).squeeze(1)
+        cut = [i for i, good in zip(cut, enough.tolist(), strict=True) if not good]
+        width = logits.shape[1]
+    return tokens
+
+
+def _nucleus(
+    probs: torch.Tensor, params: list[SamplingParams], width: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The `width` likeliest tokens, zero outside top-k and top-p; and whether that suffices."""
+    vocab = probs.shape[1]
+    top_k = torch.tensor([p.top_k or vocab for p in params], device=probs.device)[:, None]
+    top_p = torch.tensor([p.top_p for p in params], device=probs.device)[:, None]
+    values, ids = probs.topk(width)
+    values = values.masked_fill(torch.arange(width, device=probs.device) >= top_k, 0.0)
+    total = values.sum(-1, keepdim=True)
+    mass = torch.where(top_k < vocab, total, torch.ones_like(total))
+    before = values.cumsum(-1) - values
+    # Between width and vocab the mass that top-p is a share of is not known yet.
+    enough = (top_k <= width) | ((top_k == vocab) & (total >= top_p)) | (width == vocab)
+    return values.masked_fill(before >= top_p * mass, 0.0), ids, enough.squeeze(1)
+
+
+def _invert(probs: torch.Tensor, uniform: list[float]) -> torch.Tensor:
+    """Inverse CDF of each row's (unnormalised) weights at its uniform number."""
+    cdf = probs.double().cumsum(-1)
+    target = torch.tensor(uniform, dtype=torch.float64, device=probs.device)[:, None] * cdf[:, -1:]
+    index = torch.searchsorted(cdf, target, right=True).squeeze(1)
+    last = probs.shape[1] - 1 - (probs > 0).flip(-1).byte().argmax(-1)
+    return torch.minimum(index, last)
+
+
+def _splitmix(x: int) -> int:
+    """SplitMix64 (Steele, Lea, Flood 2014): a 64-bit mix with good avalanche."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)

@@ -1,0 +1,299 @@
+"""What an engine looks like at one moment. Standard library only.
+
+Every panel, gate, recording and metrics endpoint reads this type and nothing else, and
+external engines map to it too. A field that an engine does not report is None, never 0.
+Times are in seconds or milliseconds as the name says; memory is in bytes; ratios are 0–1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = 1
+
+
+class SourceState(StrEnum):
+    """How far the numbers can be trusted."""
+
+    LIVE = "live"
+    STALE = "stale"
+    UNREACHABLE = "unreachable"
+    UNPARSABLE = "unparsable"
+    WRONG_ENGINE = "wrong_engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a Snapshot came from."""
+
+    state: SourceState = SourceState.LIVE
+    engine: str = "evewatch"
+    target: str = "embedded"
+    age_s: float = 0.0
+    """Seconds since the numbers were true."""
+    reason: str | None = None
+    """Why the state is not live, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Milliseconds, from raw samples of the recent window. None where n is too small."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    mean: float | None = None
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is running."""
+
+    model: str | None = None
+    device: str | None = None
+    kernels: str | None = None
+    """Backend of the kernels: cpu | triton | reference."""
+    note: str | None = None
+    """A lasting condition the operator must know, e.g. "no C compiler: reference kernels"."""
+    policy: str | None = None
+    max_model_len: int | None = None
+    uptime_s: float | None = None
+    paused: bool | None = None
+    """Admission is paused: running requests go on, waiting ones stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    waiting: int | None = None
+    oldest_wait_s: float | None = None
+    arrivals_per_s: float | None = None
+    finished_per_s: float | None = None
+    wait_ms: Percentiles = Percentiles()
+    """Queued → first scheduled."""
+    requests_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    running: int | None = None
+    cap: int | None = None
+    """Most sequences that may run now."""
+    cap_max: int | None = None
+    dynamic: bool | None = None
+    """The cap moves with the queue."""
+    step_ms: float | None = None
+    """Mean step time of the last second."""
+    prefill_tokens: float | None = None
+    """Mean per step, last second."""
+    decode_tokens: float | None = None
+    bound_by: str | None = None
+    """What limited the last steps: cap | kv | token_budget | compute | queue (nothing waits)."""
+    output_tok_s: float | None = None
+    prompt_tok_s: float | None = None
+    steps_total: int | None = None
+    output_tokens_total: int | None = None
+    prompt_tokens_total: int | None = None
+    preemptions_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvState:
+    format: str | None = None
+    page_tokens: int | None = None
+    total: int | None = None
+    """Pages; free + open + sealed + cached == total."""
+    free: int | None = None
+    open: int | None = None
+    sealed: int | None = None
+    cached: int | None = None
+    usage: float | None = None
+    """(open + sealed) / total."""
+    page_map: str | None = None
+    """One letter a page, in pool order: f free, o open, s sealed, c cached."""
+    tail_waste_tokens: int | None = None
+    """Token places in pages in use that hold no token."""
+    fragmentation_ratio: float | None = None
+    """Tail waste over token places in use."""
+    bytes_per_token: float | None = None
+    """All layers, sealed."""
+    sealed_ratio: float | None = None
+    """Sealed bytes per token over fp16's."""
+    effective_ratio: float | None = None
+    """The same with open slabs and tail waste, as the pool stands now."""
+    saturation_ratio: float | None = None
+    """Share of the values written that a static scale clipped; None without static scales."""
+    pool_bytes: int | None = None
+    largest_fit_tokens: int | None = None
+    """Longest request that could be admitted now."""
+    shadow_largest_fit_tokens: int | None = None
+    """The same for contiguous allocation of the same trace."""
+    shadow_fragmentation: float | None = None
+    """1 − largest free run / free, for contiguous allocation of the same trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    rss_bytes: int | None = None
+    available_bytes: int | None = None
+    cpu_percent: float | None = None
+    """Of one core: 200 is two cores busy."""
+    cores: int | None = None
+    device_used_bytes: int | None = None
+    device_total_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyState:
+    """Requests of the recent window, from their scheduled arrival."""
+
+    ttft_ms: Percentiles = Percentiles()
+    tpot_ms: Percentiles = Percentiles()
+    itl_ms: Percentiles = Percentiles()
+    e2e_ms: Percentiles = Percentiles()
+
+
+@dataclass(frozen=True, slots=True)
+class StageShares:
+    """Share of request time (0–1), over the requests that finished in the recent window."""
+
+    queue: float | None = None
+    tokenize: float | None = None
+    prefill: float | None = None
+    decode: float | None = None
+    detokenize: float | None = None
+    return_: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepShares:
+    """Share of engine time (0–1) over the recent steps."""
+
+    plan: float | None = None
+    build: float | None = None
+    forward_prefill: float | None = None
+    forward_decode: float | None = None
+    sample: float | None = None
+    apply: float | None = None
+    telemetry: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    time: float
+    """Unix seconds."""
+    kind: str
+    """preempt | cap | reject | error | timeout | pause | config | watchdog | saturation
+    | info"""
+    text: str
+    count: int = 1
+    """Events of this kind that this line stands for (rate-limited kinds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    id: str
+    state: str
+    position: int
+    """Tokens in the cache."""
+    prompt_tokens: int
+    output_tokens: int
+    max_tokens: int
+    pages: int
+    wait_ms: float | None = None
+    ttft_ms: float | None = None
+    age_s: float | None = None
+    source: str | None = None
+    """Who sent it: load | console | api | bench."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    seq: int = 0
+    """Grows by one with each new Snapshot of a source."""
+    time: float = 0.0
+    """Unix seconds."""
+    source: Source = Source()
+    engine: EngineInfo = EngineInfo()
+    queue: QueueState = QueueState()
+    batch: BatchState = BatchState()
+    kv: KvState = KvState()
+    memory: MemoryState = MemoryState()
+    latency: LatencyState = LatencyState()
+    stages: StageShares = StageShares()
+    steps: StepShares = StepShares()
+    finished: dict[str, int] = field(default_factory=dict)
+    """Requests ended, by finish reason."""
+    events: tuple[Event, ...] = ()
+    """The newest last; a bounded tail."""
+    requests: tuple[RequestRow, ...] = ()
+    """Running first, then waiting; a bounded head."""
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        """One line of JSON. NaN and infinities become null."""
+        return json.dumps(_plain(self), separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Snapshot:
+        """Inverse of `to_json`. Unknown keys (a newer schema) are ignored.
+
+        Raises ValueError when the text is no Snapshot.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+            raise ValueError("not a snapshot: no schema number")
+        return _build(cls, data)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """`value` from JSON as type `kind`; ValueError names what does not fit."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ValueError(f"{kind.__name__}: expected an object, got {type(value).__name__}")
+        hints = _hints(kind)
+        known = {name: _build(hints[name], item) for name, item in value.items() if name in hints}
+        return kind(**known)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _build(next(a for a in args if a is not type(None)), value)
+    if origin is tuple:
+        return tuple(_build(args[0], item) for item in value)
+    if origin is dict:
+        return {str(key): _build(args[1], item) for key, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value)
+    if not isinstance(value, kind):
+        raise ValueError(f"expected {kind.__name__}, got {value!r}")
+    return value
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]

@@ -1,0 +1,239 @@
+"""What the engine remembers about itself, and how that becomes a Snapshot.
+
+Written by the engine thread only. The normal path costs one row of numbers a step and one a
+finished request; no text is made. Everything here has a fixed size.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from engine.request import FinishReason, Request
+from engine.snapshot import Event, LatencyState, Percentiles, StageShares, StepShares
+
+WINDOW_S = 60.0
+"""Latencies and shares speak of so many recent seconds."""
+RATE_WINDOW_S = 10.0
+STEPS_KEPT = 4096
+FINISHED_KEPT = 4096
+GAPS_KEPT = 16384
+EVENTS_KEPT = 200
+EVENT_INTERVAL_S = 60.0
+"""A repeating kind of anomaly is written once in this time, with its count."""
+
+STEP_PARTS = ("plan", "build", "forward_prefill", "forward_decode", "sample", "apply", "telemetry")
+STAGES = ("queue", "tokenize", "prefill", "decode", "detokenize", "return")
+LATENCIES = ("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms")
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step, in nanoseconds and tokens."""
+
+    end: int
+    plan: int = 0
+    build: int = 0
+    forward: int = 0
+    sample: int = 0
+    apply: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    sampled: int = 0
+    running: int = 0
+    waiting: int = 0
+    bound_by: str = "queue"
+
+
+class Ring:
+    """The newest `size` rows of `width` numbers; a row's first number is its time in s."""
+
+    def __init__(self, size: int, width: int) -> None:
+        self._rows = np.full((size, width), np.nan)
+        self._next = 0
+        self.total = 0
+
+    def append(self, row: tuple[float, ...]) -> None:
+        self._rows[self._next] = row
+        self._next = (self._next + 1) % len(self._rows)
+        self.total += 1
+
+    def since(self, start: float) -> np.ndarray:
+        """Rows no older than `start`, in no particular order."""
+        rows = self._rows[: min(self.total, len(self._rows))]
+        return rows[rows[:, 0] >= start]
+
+
+class Telemetry:
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 5)
+        self.ended = Ring(FINISHED_KEPT, 1 + len(LATENCIES) + len(STAGES))
+        self.gaps = Ring(GAPS_KEPT, 2)
+        self.arrivals = Ring(FINISHED_KEPT, 1)
+        self.finished: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._last_event: dict[str, tuple[float, int]] = {}
+        self._process = psutil.Process()
+        self.kv_bytes = 0
+        self.kv_tokens = 0
+        """Summed over steps: memory that the cache held, and the tokens that it held them for."""
+        self._cost_ns = 0
+
+    # --- recording ------------------------------------------------------------------
+
+    def arrived(self, request: Request) -> None:
+        self.totals["requests"] += 1
+        self.arrivals.append((time.monotonic(),))
+
+    def step(self, record: StepRecord) -> None:
+        start = time.monotonic_ns()
+        tokens = max(record.prefill_tokens + record.decode_tokens, 1)
+        prefill = record.forward * record.prefill_tokens // tokens
+        parts = (
+            record.plan, record.build, prefill, record.forward - prefill,
+            record.sample, record.apply, self._cost_ns,
+        )  # fmt: skip
+        self.steps.append(
+            (
+                record.end / 1e9, *parts, record.prefill_tokens, record.decode_tokens,
+                record.sampled, record.running, record.waiting,
+            )
+        )  # fmt: skip
+        self.totals["steps"] += 1
+        self.totals["prefill_tokens"] += record.prefill_tokens
+        self.totals["output_tokens"] += record.sampled
+        self.totals[f"bound_{record.bound_by}"] += 1
+        self._cost_ns = time.monotonic_ns() - start
+
+    def token(self, request: Request, now: int) -> None:
+        """An output token of `request` is there."""
+        times = request.stamps.tokens
+        if times:
+            self.gaps.append((now / 1e9, (now - times[-1]) / 1e6))
+        times.append(now)
+
+    def ended_with(self, request: Request, reason: FinishReason) -> None:
+        self.finished[reason.value] += 1
+        if reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.KV_CAPACITY):
+            stamps = request.stamps
+            values = (
+                stamps.span_ms("queued", "first_scheduled"),
+                stamps.span_ms("arrival", "first_token"),
+                stamps.tpot_ms,
+                stamps.span_ms("arrival", "last_token"),
+            )
+            row = (stamps.finished / 1e9, *values, *stage_times(request))
+            self.ended.append(tuple(np.nan if x is None else x for x in row))
+
+    def event(self, kind: str, text: str, limit: bool = False) -> None:
+        """Note an event; with `limit` a repeating kind is noted once a minute, counted."""
+        now = time.time()
+        last, missed = self._last_event.get(kind, (0.0, 0))
+        if limit and now - last < EVENT_INTERVAL_S:
+            self._last_event[kind] = (last, missed + 1)
+            return
+        self.events.append(Event(now, kind, text, missed + 1))
+        self._last_event[kind] = (now, 0)
+
+    # --- reading --------------------------------------------------------------------
+
+    def latency(self, now: float) -> LatencyState:
+        rows = self.ended.since(now - WINDOW_S)
+        gaps = self.gaps.since(now - WINDOW_S)
+        return LatencyState(
+            ttft_ms=percentiles(rows[:, 2]),
+            tpot_ms=percentiles(rows[:, 3]),
+            itl_ms=percentiles(gaps[:, 1]),
+            e2e_ms=percentiles(rows[:, 4]),
+        )
+
+    def queue_wait(self, now: float) -> Percentiles:
+        return percentiles(self.ended.since(now - WINDOW_S)[:, 1])
+
+    def stages(self, now: float) -> StageShares:
+        times = np.nansum(self.ended.since(now - WINDOW_S)[:, 1 + len(LATENCIES) :], axis=0)
+        total = times.sum()
+        if not total > 0:
+            return StageShares()
+        return StageShares(*(float(x) for x in times / total))
+
+    def step_shares(self, now: float) -> StepShares:
+        times = np.nansum(self.steps.since(now - WINDOW_S)[:, 1 : 1 + len(STEP_PARTS)], axis=0)
+        total = times.sum()
+        if not total > 0:
+            return StepShares()
+        return StepShares(*(float(x) for x in times / total))
+
+    def rate(self, ring: Ring, now: float) -> float:
+        """Rows a second over the last seconds."""
+        window = min(RATE_WINDOW_S, max(now - self.started, 1e-3))
+        return len(ring.since(now - window)) / window
+
+    def recent_steps(self, now: float, seconds: float = 1.0) -> dict[str, float | None]:
+        """Means over the last second's steps, and tokens a second over the rate window."""
+        rows = self.steps.since(now - seconds)
+        first = 1 + len(STEP_PARTS)
+        window = min(RATE_WINDOW_S, max(now - self.started, 1e-3))
+        wide = self.steps.since(now - window)
+        rates: dict[str, float | None] = {
+            "prompt_tok_s": float(wide[:, first].sum() / window),
+            "output_tok_s": float(wide[:, first + 2].sum() / window),
+        }
+        if not len(rows):
+            return {"step_ms": None, "prefill_tokens": None, "decode_tokens": None} | rates
+        return {
+            "step_ms": float(rows[:, 1:first].sum(axis=1).mean() / 1e6),
+            "prefill_tokens": float(rows[:, first].mean()),
+            "decode_tokens": float(rows[:, first + 1].mean()),
+        } | rates
+
+    def rss(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def cpu_percent(self) -> float:
+        return float(self._process.cpu_percent())
+
+    @staticmethod
+    def cores() -> int:
+        """Cores that this process may use."""
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+
+def percentiles(values: np.ndarray) -> Percentiles:
+    """From raw samples, NaN left out; no P99 below 100 samples, no P90 below 10."""
+    values = values[~np.isnan(values)]
+    n = len(values)
+    if n == 0:
+        return Percentiles()
+    p50, p90, p99 = np.percentile(values, (50, 90, 99))
+    return Percentiles(
+        p50=float(p50),
+        p90=float(p90) if n >= 10 else None,
+        p99=float(p99) if n >= 100 else None,
+        mean=float(values.mean()),
+        n=n,
+    )
+
+
+def stage_times(request: Request) -> tuple[float, ...]:
+    """Milliseconds of the six stages of a finished request, in the order of STAGES."""
+    stamps = request.stamps
+    decode = stamps.span_ms("first_token", "last_token") or 0.0
+    detokenize = stamps.detokenize_ns / 1e6
+    return (
+        stamps.span_ms("queued", "first_scheduled") or 0.0,
+        stamps.span_ms("tokenize_start", "tokenize_end") or 0.0,
+        stamps.span_ms("first_scheduled", "first_token") or 0.0,
+        max(decode - detokenize, 0.0),
+        detokenize,
+        stamps.span_ms("last_token", "finished") or 0.0,
+    )
