@@ -1,0 +1,1 @@
+"""Checklists: what to look at before a holiday, a rollout, an upgrade."""

@@ -1,0 +1,1 @@
+"""Procedures that an operator runs against an engine: load, measurements, health checks."""

@@ -1,0 +1,1 @@
+"""Traffic: when requests arrive, how long they are, and who sends them."""
