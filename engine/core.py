@@ -1,61 +1,47 @@
-"""Engine: one thread that owns scheduler, pages and tensors, and steps them.
+"""Engine: the front of the engine thread. Everything here may be called from any thread.
 
-Two crossings lead in and out of that thread: the intake (submit, cancel, reconfigure), and
-the outgoing streams with the latest Snapshot. Nothing else is shared.
+Two crossings lead in and out of the thread: the intake (submit, cancel, reconfigure), and the
+outgoing streams with the latest Snapshot. What happens behind them is engine/stepper.py.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
+from engine.completion import Completion, Prompt, check_prompt, completion, is_token_ids
 from engine.config import EngineConfig
-from engine.errors import ConfigError, EngineError, EngineStopped, RequestError
-from engine.intake import Cancel, Intake, Reconfigure, Submit
-from engine.output import OutputText
-from engine.request import FinishReason, Request, SamplingParams, Stamps, Status
-from engine.scheduler import Plan
+from engine.errors import ConfigError, EngineStopped
+from engine.intake import Cancel, Inspect, Intake, Reconfigure, Submit
+from engine.ledger import Ledger
+from engine.request import Priority, Request, SamplingParams
+from engine.scheduler import Scheduler
 from engine.snapshot import Snapshot
 from engine.stream import Stream
-from engine.telemetry import StepRecord, Telemetry
+from engine.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from engine.calibration import Calibration
+    from engine.kv_cache import KvCache
     from engine.models import LoadedModel
-    from engine.runner import ModelRunner
-    from engine.sampler import Sampler
+    from engine.pages import PagePool
+    from engine.stepper import Stepper
+    from kernels.dispatch import Backend
 
-log = logging.getLogger("evewatch.engine")
-
-SNAPSHOT_INTERVAL_S = 0.25
 IDLE_WAIT_S = 0.25
+COLLECT_WAIT_S = 0.002
+"""Between looks while a static batch fills."""
 TOKENIZER_THREADS = 2
-
-Prompt = str | list[int] | list[dict[str, str]]
-"""Text, token ids, or a chat: [{"role": …, "content": …}, …]."""
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What `generate` returns for one prompt."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason
-    prompt_tokens: int
-    stamps: Stamps
-    error: str | None = None
 
 
 class Engine:
     """`start` loads the model and runs the thread; or `load`, then `step` by hand.
 
-    `loaded` gives a model that is in memory already. `clock` is monotonic nanoseconds.
+    `loaded` and `calibration` give what is in memory already. `clock` is monotonic ns.
     """
 
     def __init__(
@@ -63,14 +49,15 @@ class Engine:
         config: EngineConfig,
         loaded: LoadedModel | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        calibration: Calibration | None = None,
     ) -> None:
         self.config = config
-        self.telemetry = Telemetry()
-        self._loaded = loaded
+        self._loaded, self._calibration = loaded, calibration
         self._clock = clock
         self._intake = Intake()
+        self._open: dict[str, Request] = {}
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "evewatch-tokenize")
-        self._texts: dict[str, OutputText] = {}
+        self._stepper: Stepper | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         """Accepts nothing more; `_stopping` follows, and then `_stopped`."""
@@ -80,29 +67,17 @@ class Engine:
         self._numbers = itertools.count(1)
         self._door = threading.Lock()
         """Held while a request is handed over, so that none slips in behind `stop`."""
-        self._snapshot = Snapshot()
-        self._snapshot_due = 0.0
-        self._bound_by: str | None = None
-        self._ready = False
 
     # --- life -----------------------------------------------------------------------
 
     def load(self) -> None:
         """Read the model and lay out the cache. Raises ModelError or ConfigError."""
         from engine import setup
+        from engine.stepper import Stepper
 
-        if not self._ready:
-            parts = setup.build(self.config, self._loaded)
-            self._loaded = parts.loaded
-            self._runner: ModelRunner = parts.runner
-            self._sampler: Sampler = parts.sampler
-            self.cache = parts.cache
-            self.backend = parts.backend
-            self.device = parts.device
-            self.scheduler = parts.scheduler
-            self.pool = parts.scheduler.pool
-            self._ready = True
-            self.publish()
+        if self._stepper is None:
+            parts = setup.build(self.config, self._loaded, self._calibration)
+            self._stepper = Stepper(self.config, parts, self._intake, self._open, self._clock)
 
     def start(self) -> None:
         """Load, then serve from an own thread."""
@@ -123,8 +98,27 @@ class Engine:
         self._intake.wake()
         if self._thread is not None:
             self._thread.join(timeout)
-        elif self._ready and not self._stopped:
+        elif self._stepper is not None and not self._stopped:
             self._shut_down()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping or self._draining:
+                if self.step():
+                    continue
+                if self._stopping and not self.scheduler.has_work:
+                    return
+                if self.scheduler.has_work:
+                    self._intake.wait(COLLECT_WAIT_S)
+                else:
+                    self.stepper.publish()
+                    self._intake.wait(IDLE_WAIT_S)
+        finally:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self._stopped = True
+        self.stepper.end_all()
 
     def __enter__(self) -> Engine:
         self.start()
@@ -133,14 +127,11 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @property
-    def loaded(self) -> LoadedModel:
-        """The model, once `load` has run."""
-        if self._loaded is None:
-            raise EngineStopped("the model is not loaded yet; call start() or load()")
-        return self._loaded
+    def step(self) -> bool:
+        """One round by hand; False when there was nothing to compute."""
+        return self.stepper.step()
 
-    # --- requests: any thread ---------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------
 
     def submit(
         self,
@@ -148,6 +139,7 @@ class Engine:
         params: SamplingParams | None = None,
         *,
         source: str = "api",
+        priority: Priority = Priority.NORMAL,
         timeout_s: float | None = None,
         arrival_ns: int | None = None,
         on_event: Callable[[], None] | None = None,
@@ -156,24 +148,28 @@ class Engine:
 
         `arrival_ns`: when the caller meant to send it (monotonic), now by default. A prompt
         that can never be served ends its stream with `rejected` and the reason.
-        Raises RequestError for a prompt of the wrong type, EngineStopped after `stop`.
+        Raises RequestError for a prompt of the wrong type, EngineStopped before `load` and
+        after `stop`.
         """
-        _check_prompt(prompt)
+        check_prompt(prompt)
+        stepper = self.stepper
         now = self._clock()
         number = next(self._numbers)
         name = f"r-{number}"
         stream = Stream(name, on_event)
         request = Request(name, params or SamplingParams(), stream, number=number, source=source)
+        request.priority = priority
         stream.stamps = request.stamps
         request.stamps.received = now
         request.stamps.arrival = arrival_ns or now
-        limit = timeout_s if timeout_s is not None else self.config.timeout_s
+        limit = timeout_s if timeout_s is not None else stepper.config.timeout_s
         if limit is not None:
             request.deadline = now + int(limit * 1e9)
         with self._door:
             if self._closed:
                 raise EngineStopped("the engine is stopping and accepts nothing more")
-            if isinstance(prompt, list) and (not prompt or isinstance(prompt[0], int)):
+            self._open[name] = request
+            if is_token_ids(prompt):
                 request.prompt_ids = list(prompt)  # type: ignore[arg-type]
                 self._intake.put(Submit(request))
             else:
@@ -182,26 +178,10 @@ class Engine:
 
     def cancel(self, request_id: str) -> None:
         """End a request in whatever state it is; unknown and ended ones are ignored."""
-        self._intake.put(Cancel(request_id))
-
-    def set_cap(self, cap: int) -> None:
-        """Most sequences that run at once, 1 … max_batch."""
-        if not 1 <= cap <= self.config.max_batch:
-            raise ConfigError(f"cap: {cap} is outside 1 … {self.config.max_batch}")
-        self._intake.put(Reconfigure({"cap": cap}))
-
-    def set_paused(self, paused: bool) -> None:
-        """Stop or resume admitting waiting requests."""
-        self._intake.put(Reconfigure({"paused": paused}))
-
-    def snapshot(self) -> Snapshot:
-        """The latest one, at most a quarter of a second old while the engine works."""
-        return self._snapshot
-
-    def reset_telemetry(self) -> None:
-        """Forget what was measured so far (a warm-up). Call it while nothing runs."""
-        self.telemetry = Telemetry()
-        self.pool.peak_used = self.pool.used
+        request = self._open.get(request_id)
+        if request is not None:
+            request.cancelled = True  # seen when it comes in, if the tokenizer still has it
+            self._intake.put(Cancel(request_id))
 
     def generate(
         self, prompts: list[Prompt], params: SamplingParams | list[SamplingParams] | None = None
@@ -216,256 +196,83 @@ class Engine:
         """In the tokenizer pool."""
         request.stamps.tokenize_start = self._clock()
         try:
-            tokenizer = self.loaded.tokenizer
-            if isinstance(prompt, str):
-                request.prompt_ids = tokenizer.encode(prompt)
-            else:
-                request.prompt_ids = tokenizer.chat(prompt)  # type: ignore[arg-type]
+            if not request.cancelled:
+                tokenizer = self.loaded.tokenizer
+                text = isinstance(prompt, str)
+                request.prompt_ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
         except Exception as error:
             request.error = f"the prompt could not be tokenized: {error}"
         request.stamps.tokenize_end = self._clock()
         self._intake.put(Submit(request))
 
-    # --- the step: engine thread only -------------------------------------------------
+    # --- settings that move -------------------------------------------------------------
 
-    def step(self) -> bool:
-        """One round; False when there was nothing to compute."""
-        start = self._clock()
-        self._take_in()
-        plan = self.scheduler.plan(start)
-        self._settle(plan)
-        if not plan.items:
-            return False
-        record = StepRecord(end=0, plan=self._clock() - start)
-        try:
-            tokens = self._compute(plan, record)
-            self._apply(plan, tokens, record)
-        except Exception as error:
-            self._fail(plan, error)
-        self._record(plan, record)
-        return True
+    def set_cap(self, cap: int) -> None:
+        """Most sequences that run at once, 1 … max_batch."""
+        if not 1 <= cap <= self.config.max_batch:
+            raise ConfigError(f"cap: {cap} is outside 1 … {self.config.max_batch}")
+        self._intake.put(Reconfigure({"cap": cap}))
 
-    def _take_in(self) -> None:
-        for command in self._intake.drain():
-            match command:
-                case Submit(request):
-                    try:
-                        self._admit(request)
-                    except Exception as error:
-                        log.exception("admission failed")
-                        self._finish(request, FinishReason.ERROR, f"internal error: {error}")
-                case Cancel(request_id):
-                    request_or_none = self.scheduler.find(request_id)
-                    if request_or_none is not None:
-                        self._finish(request_or_none, FinishReason.CANCELLED)
-                case Reconfigure(changes):
-                    self._reconfigure(changes)
+    def set_paused(self, paused: bool) -> None:
+        """Stop or resume admitting waiting requests."""
+        self._intake.put(Reconfigure({"paused": paused}))
 
-    def _compute(self, plan: Plan, record: StepRecord) -> list[tuple[Request, int | None]]:
-        times = [self._clock()]
-        batch = self._runner.build(plan)
-        times.append(self._clock())
-        logits = self._runner.run(batch)
-        times.append(self._clock())
-        tokens = self._sampler.sample(logits, batch.sampling)
-        times.append(self._clock())
-        record.build, record.forward, record.sample = (b - a for a, b in itertools.pairwise(times))
-        return list(zip(batch.sampling, tokens, strict=True))
+    def set_dynamic(self, dynamic: bool) -> None:
+        """Let the cap move with the queue, or keep it where it is."""
+        self._intake.put(Reconfigure({"dynamic": dynamic}))
 
-    def _apply(
-        self, plan: Plan, tokens: list[tuple[Request, int | None]], record: StepRecord
-    ) -> None:
-        now = self._clock()
-        for item in plan.items:
-            if item.padding:
-                continue
-            decodes = item.samples and bool(item.request.output_ids)
-            record.decode_tokens += decodes
-            record.prefill_tokens += item.tokens - decodes
-            self.scheduler.computed(item)
-        for request, token in tokens:
-            try:
-                if token is None:
-                    raise EngineError("the model's output is not finite")
-                self._accept(request, token, now)
-                record.sampled += 1
-            except Exception as error:
-                self._break_off(request, error)
-        record.apply = self._clock() - now
+    # --- what can be seen -----------------------------------------------------------------
 
-    def _break_off(self, request: Request, error: Exception) -> None:
-        """One request failed; the others of its step go on."""
-        log.error("%s failed: %s", request.id, error)
-        self.telemetry.event("error", f"{request.id} failed: {error}", limit=True)
-        self._finish(request, FinishReason.ERROR, f"internal error: {error}")
+    def snapshot(self) -> Snapshot:
+        """The latest one, at most a quarter of a second old while the engine works."""
+        return self._stepper.snapshot if self._stepper is not None else Snapshot()
 
-    def _accept(self, request: Request, token: int, now: int) -> None:
-        """A new token: into the request, its text into the stream, and is it the last?"""
-        params, stamps = request.params, request.stamps
-        if not request.output_ids:
-            stamps.first_token = stamps.prefill_end = now
-        stamps.last_token = now
-        request.output_ids.append(token)
-        self.telemetry.token(request, now)
-        if token in params.stop_token_ids or (
-            token in self._sampler.eos_ids and not params.ignore_eos
-        ):
-            self._finish(request, FinishReason.STOP, last=[token])
-            return
-        text = self._texts[request.id]
-        before = self._clock()
-        piece = text.push([token])
-        stamps.detokenize_ns += self._clock() - before
-        request.stream.put(piece, [token])
-        if text.stopped:
-            self._finish(request, FinishReason.STOP)
-        elif (
-            len(request.output_ids) >= params.max_tokens
-            or request.num_tokens >= self.scheduler.max_model_len
-        ):
-            self._finish(request, FinishReason.LENGTH)
+    def ledger(self, timeout: float = 10.0) -> Ledger:
+        """Who holds what, as the engine thread sees it between two steps."""
+        answer: Future[Ledger] = Future()
+        self._intake.put(Inspect(answer))
+        if self._thread is None or self._stopped:
+            self.step()
+        return answer.result(timeout)
 
-    def _fail(self, plan: Plan, error: Exception) -> None:
-        """A step broke: its requests end with the error, everybody else goes on."""
-        log.exception("a step failed")
-        self.telemetry.event("error", f"step failed: {type(error).__name__}: {error}", limit=True)
-        for item in plan.items:
-            self._finish(item.request, FinishReason.ERROR, f"internal error: {error}")
+    def reset_telemetry(self) -> None:
+        """Forget what was measured so far (a warm-up). Call it while nothing runs."""
+        self.stepper.telemetry = Telemetry()
+        self.pool.peak_used = self.pool.used
 
-    # --- requests: engine thread --------------------------------------------------------
+    @property
+    def stepper(self) -> Stepper:
+        if self._stepper is None:
+            raise EngineStopped("the model is not loaded yet; call start() or load()")
+        return self._stepper
 
-    def _admit(self, request: Request) -> None:
-        request.stamps.queued = self._clock()
-        request.stream.prompt_tokens = len(request.prompt_ids)
-        self.telemetry.arrived(request)
-        refusal = request.error or self._refusal(request)
-        if refusal is not None:
-            self.telemetry.event("reject", f"{request.id}: {refusal}", limit=True)
-            self._finish(request, FinishReason.REJECTED, refusal)
-            return
-        decoder = self.loaded.tokenizer.detokenizer()
-        self._texts[request.id] = OutputText(decoder, request.params.stop)
-        self.scheduler.add(request)
+    @property
+    def loaded(self) -> LoadedModel:
+        return self.stepper.loaded
 
-    def _refusal(self, request: Request) -> str | None:
-        """Why the request is not taken in, or None."""
-        vocab, most = self.loaded.spec.vocab, self.config.max_waiting
-        if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
-            return f"the prompt has token {max(request.prompt_ids)}; the vocabulary ends at {vocab}"
-        if len(self.scheduler.waiting) >= most:
-            return f"the queue is full ({most} requests wait); try later"
-        return self.scheduler.refusal(request)
+    @property
+    def cache(self) -> KvCache:
+        return self.stepper.cache
 
-    def _finish(
-        self,
-        request: Request,
-        reason: FinishReason,
-        error: str | None = None,
-        last: list[int] | None = None,
-    ) -> None:
-        """The one way out of the engine: frees everything and closes the stream."""
-        if request.status is Status.FINISHED and request.stamps.finished:
-            return
-        text = self._texts.pop(request.id, None)
-        rest = ""
-        try:
-            if text is not None and error is None:
-                rest = text.finish()
-        finally:
-            self.scheduler.finish(request, reason)
-            request.stamps.finished = self._clock()
-            self.telemetry.ended_with(request, reason)
-            if last:
-                request.stream.put("", last)
-            request.stream.close(reason, rest, error)
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.stepper.scheduler
 
-    def _settle(self, plan: Plan) -> None:
-        """Tell the world what planning itself decided."""
-        self._bound_by = plan.bound_by
-        for request, reason in plan.ended:
-            self.telemetry.event(reason.value, f"{request.id} ended: {reason.value}", limit=True)
-            self._finish(request, reason)
-        for request in plan.preempted:
-            self.telemetry.totals["preemptions"] += 1
-            self.telemetry.event("preempt", f"preempted {request.id}", limit=False)
+    @property
+    def pool(self) -> PagePool:
+        return self.stepper.scheduler.pool
 
-    def _reconfigure(self, changes: dict[str, Any]) -> None:
-        if "cap" in changes and changes["cap"] != self.scheduler.cap:
-            self.telemetry.event("cap", f"cap {self.scheduler.cap} → {changes['cap']}")
-            self.scheduler.cap = changes["cap"]
-        if "paused" in changes and changes["paused"] != self.scheduler.paused:
-            self.scheduler.paused = changes["paused"]
-            self.telemetry.event(
-                "pause", "admission paused" if self.scheduler.paused else "admission resumed"
-            )
-        self.publish()
+    @property
+    def telemetry(self) -> Telemetry:
+        return self.stepper.telemetry
 
-    # --- telemetry and the thread ---------------------------------------------------------
+    @property
+    def backend(self) -> Backend:
+        return self.stepper.backend
 
-    def _record(self, plan: Plan, record: StepRecord) -> None:
-        record.end = self._clock()
-        record.running, record.waiting = len(plan.items), len(self.scheduler.waiting)
-        record.bound_by = plan.bound_by
-        self.telemetry.step(record)
-        self.telemetry.kv_bytes += self.cache.bytes_in_use(self.pool)
-        self.telemetry.kv_tokens += self.scheduler.tokens_in_cache
-        if time.monotonic() >= self._snapshot_due:
-            self.publish()
-
-    def publish(self) -> None:
-        """Build a Snapshot of now and make it the latest."""
-        from engine.observe import observe
-
-        self._snapshot = observe(self, self._snapshot.seq + 1, self._bound_by)
-        self._snapshot_due = time.monotonic() + SNAPSHOT_INTERVAL_S
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping or self._draining:
-                if self.step():
-                    continue
-                if self._stopping and not self.scheduler.has_work:
-                    return
-                self.publish()
-                self._intake.wait(IDLE_WAIT_S)
-        finally:
-            self._shut_down()
-
-    def _shut_down(self) -> None:
-        """End what is left, so that nobody waits for ever on a stream."""
-        self._stopped = True
-        self._take_in()
-        for request in list(self.scheduler.requests()):
-            self._finish(request, FinishReason.CANCELLED, "the engine was stopped")
-        self.publish()
+    @property
+    def device(self) -> str:
+        return self.stepper.device
 
 
-def completion(stream: Stream, timeout: float | None = None) -> Completion:
-    """Wait for all of a stream, as one answer. TimeoutError after `timeout` seconds."""
-    event = stream.result(timeout)
-    assert event.finish_reason is not None and stream.stamps is not None
-    return Completion(
-        event.text,
-        event.token_ids,
-        event.finish_reason,
-        stream.prompt_tokens,
-        stream.stamps,
-        event.error,
-    )
-
-
-def _check_prompt(prompt: object) -> None:
-    if isinstance(prompt, str):
-        return
-    if isinstance(prompt, list):
-        if all(isinstance(t, int) and not isinstance(t, bool) and t >= 0 for t in prompt):
-            return
-        if all(isinstance(m, dict) for m in prompt):
-            return
-    raise RequestError(
-        "prompt: expected text, a list of token ids, or a list of chat messages, "
-        f"got {type(prompt).__name__}"
-    )
-
-
-__all__ = ["Completion", "Engine", "EngineError", "Prompt", "completion"]
+__all__ = ["Completion", "Engine", "Prompt", "completion"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from engine.ledger import Ledger
 from engine.request import Request
 
 
@@ -23,12 +25,19 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """Live settings to change: cap, paused."""
+    """Live settings to change: cap, paused, dynamic."""
 
     changes: dict[str, Any]
 
 
-Command = Submit | Cancel | Reconfigure
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """The engine thread puts its ledger into `answer`."""
+
+    answer: Future[Ledger]
+
+
+Command = Submit | Cancel | Reconfigure | Inspect
 
 
 class Intake:

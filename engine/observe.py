@@ -1,4 +1,4 @@
-"""Builds a Snapshot of an Engine, on the engine's thread."""
+"""Builds a Snapshot of an engine, on the engine's thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from engine.ledger import take_ledger
+from engine.prefix import PrefixIndex
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.snapshot import (
@@ -21,7 +23,7 @@ from engine.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from engine.core import Engine
+    from engine.stepper import Stepper
 
 EVENTS_SHOWN = 50
 REQUESTS_SHOWN = 256
@@ -29,16 +31,16 @@ SATURATION_ALARM = 0.01
 """More clipped values than this and the calibration does not fit the work."""
 
 
-def observe(engine: Engine, seq: int, bound_by: str | None) -> Snapshot:
-    now, telemetry = time.monotonic(), engine.telemetry
-    _watch_saturation(engine)
+def observe(stepper: Stepper, seq: int) -> Snapshot:
+    now, telemetry = time.monotonic(), stepper.telemetry
+    _watch_saturation(stepper)
     return Snapshot(
         seq=seq,
         time=time.time(),
-        engine=_info(engine, now),
-        queue=_queue(engine, now),
-        batch=_batch(engine, now, bound_by),
-        kv=_kv(engine),
+        engine=_info(stepper, now),
+        queue=_queue(stepper, now),
+        batch=_batch(stepper, now),
+        kv=_kv(stepper),
         memory=MemoryState(
             rss_bytes=telemetry.rss(),
             available_bytes=psutil.virtual_memory().available,
@@ -50,14 +52,15 @@ def observe(engine: Engine, seq: int, bound_by: str | None) -> Snapshot:
         steps=telemetry.step_shares(now),
         finished=dict(telemetry.finished),
         events=tuple(telemetry.events)[-EVENTS_SHOWN:],
-        requests=_requests(engine.scheduler, time.monotonic_ns()),
+        ledger=take_ledger(stepper).totals,
+        requests=_requests(stepper.scheduler, time.monotonic_ns()),
     )
 
 
-def _watch_saturation(engine: Engine) -> None:
-    clipped = engine.cache.saturation_ratio or 0.0
+def _watch_saturation(stepper: Stepper) -> None:
+    clipped = stepper.cache.saturation_ratio or 0.0
     if clipped > SATURATION_ALARM:
-        engine.telemetry.event(
+        stepper.telemetry.event(
             "saturation",
             f"{clipped:.1%} of K and V values were clipped: the calibration does not fit this "
             "work; run `evewatch calibrate` on prompts like it, or use int8_channel",
@@ -65,22 +68,23 @@ def _watch_saturation(engine: Engine) -> None:
         )
 
 
-def _info(engine: Engine, now: float) -> EngineInfo:
-    backend = engine.backend
+def _info(stepper: Stepper, now: float) -> EngineInfo:
+    backend = stepper.backend
     return EngineInfo(
-        model=engine.loaded.spec.name,
-        device=engine.device,
+        model=stepper.loaded.spec.name,
+        device=stepper.device,
         kernels=backend.name,
         note=None if backend.name != "reference" else backend.reason,
-        policy=engine.config.policy,
-        max_model_len=engine.scheduler.max_model_len,
-        uptime_s=now - engine.telemetry.started,
-        paused=engine.scheduler.paused,
+        policy=stepper.config.policy,
+        max_model_len=stepper.scheduler.max_model_len,
+        uptime_s=now - stepper.telemetry.started,
+        paused=stepper.scheduler.paused,
+        alarm=stepper.watchdog.reason,
     )
 
 
-def _queue(engine: Engine, now: float) -> QueueState:
-    telemetry, waiting = engine.telemetry, engine.scheduler.waiting
+def _queue(stepper: Stepper, now: float) -> QueueState:
+    telemetry, waiting = stepper.telemetry, stepper.scheduler.waiting
     oldest = waiting.oldest_arrival()
     return QueueState(
         waiting=len(waiting),
@@ -92,31 +96,34 @@ def _queue(engine: Engine, now: float) -> QueueState:
     )
 
 
-def _batch(engine: Engine, now: float, bound_by: str | None) -> BatchState:
-    recent, totals = engine.telemetry.recent_steps(now), engine.telemetry.totals
+def _batch(stepper: Stepper, now: float) -> BatchState:
+    recent, totals = stepper.telemetry.recent_steps(now), stepper.telemetry.totals
     return BatchState(
-        running=len(engine.scheduler.running),
-        cap=engine.scheduler.cap,
-        cap_max=engine.config.max_batch,
-        dynamic=False,
+        running=len(stepper.scheduler.running),
+        cap=stepper.scheduler.cap,
+        cap_max=stepper.config.max_batch,
+        dynamic=stepper.dynamic,
         step_ms=recent["step_ms"],
         prefill_tokens=recent["prefill_tokens"],
         decode_tokens=recent["decode_tokens"],
-        bound_by=bound_by,
+        bound_by=stepper.bound_by,
         output_tok_s=recent["output_tok_s"],
         prompt_tok_s=recent["prompt_tok_s"],
         steps_total=totals["steps"],
         output_tokens_total=totals["output_tokens"],
         prompt_tokens_total=totals["prefill_tokens"],
         preemptions_total=totals["preemptions"],
+        preemption_tax=stepper.scheduler.preemption_tax,
+        padding_tokens_total=totals["padding_tokens"],
     )
 
 
-def _kv(engine: Engine) -> KvState:
-    pool, cache, layout = engine.pool, engine.cache, engine.cache.layout
-    tokens = engine.scheduler.tokens_in_cache
+def _kv(stepper: Stepper) -> KvState:
+    pool, cache, layout = stepper.scheduler.pool, stepper.cache, stepper.cache.layout
+    shared = (pool.references - pool.used) * pool.page_tokens
+    tokens = stepper.scheduler.tokens_in_cache - shared
     fp16 = tokens * layout.fp16_bytes_per_token * len(cache.layers)
-    shadow = engine.scheduler.shadow
+    shadow = stepper.scheduler.shadow
     places = pool.used * pool.page_tokens
     return KvState(
         format=layout.fmt.name,
@@ -135,10 +142,18 @@ def _kv(engine: Engine) -> KvState:
         effective_ratio=cache.bytes_in_use(pool) / fp16 if fp16 else None,
         saturation_ratio=cache.saturation_ratio,
         pool_bytes=cache.bytes,
-        largest_fit_tokens=min(pool.available * pool.page_tokens, engine.scheduler.max_model_len),
-        shadow_largest_fit_tokens=min(shadow.largest_fit, engine.scheduler.max_model_len),
+        largest_fit_tokens=min(pool.available * pool.page_tokens, stepper.scheduler.max_model_len),
+        shadow_largest_fit_tokens=min(shadow.largest_fit, stepper.scheduler.max_model_len),
         shadow_fragmentation=shadow.fragmentation,
+        prefix_hit_ratio=_hit_ratio(pool.index),
+        evictions_total=pool.evictions,
     )
+
+
+def _hit_ratio(index: PrefixIndex | None) -> float | None:
+    if index is None or not index.queried_tokens:
+        return None
+    return index.hit_tokens / index.queried_tokens
 
 
 def _requests(scheduler: Scheduler, now: int) -> tuple[RequestRow, ...]:

@@ -77,6 +77,11 @@ class PagePool:
         return self.total - self.available
 
     @property
+    def references(self) -> int:
+        """Pages held, counted once for each holder."""
+        return sum(self._refs)
+
+    @property
     def free_slabs(self) -> int:
         return len(self._free_slabs)
 

@@ -67,6 +67,8 @@ class EngineInfo:
     uptime_s: float | None = None
     paused: bool | None = None
     """Admission is paused: running requests go on, waiting ones stay."""
+    alarm: str | None = None
+    """What the watchdog says while work waits and nothing is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class BatchState:
     output_tokens_total: int | None = None
     prompt_tokens_total: int | None = None
     preemptions_total: int | None = None
+    preemption_tax: float | None = None
+    """Tokens computed again after preemption over useful ones."""
+    padding_tokens_total: int | None = None
+    """Computed for finished rows of a static batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,9 @@ class KvState:
     """The same for contiguous allocation of the same trace."""
     shadow_fragmentation: float | None = None
     """1 − largest free run / free, for contiguous allocation of the same trace."""
+    prefix_hit_ratio: float | None = None
+    """Prompt tokens found in the prefix cache over those looked up."""
+    evictions_total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +241,8 @@ class Snapshot:
     """Requests ended, by finish reason."""
     events: tuple[Event, ...] = ()
     """The newest last; a bounded tail."""
+    ledger: dict[str, int] = field(default_factory=dict)
+    """What requests hold, by class of resource; all zero at idle."""
     requests: tuple[RequestRow, ...] = ()
     """Running first, then waiting; a bounded head."""
     schema: int = SCHEMA

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -62,12 +62,19 @@ class Stream:
         if self._on_event is not None:
             self._on_event()
 
-    def close(self, reason: FinishReason, text: str = "", error: str | None = None) -> None:
+    def close(
+        self,
+        reason: FinishReason,
+        text: str = "",
+        error: str | None = None,
+        token_ids: Sequence[int] = (),
+    ) -> None:
         """End the stream; later puts and closes are ignored."""
         with self._ready:
             if self._reason is not None:
                 return
             self._text.append(text)
+            self._tokens.extend(token_ids)
             self._reason, self._error = reason, error
             self._ready.notify_all()
         if self._on_event is not None:
@@ -83,6 +90,11 @@ class Stream:
             waiting = self._has_event()
         if waiting:
             on_event()
+
+    @property
+    def closed(self) -> bool:
+        """The request has ended; events may still wait to be taken."""
+        return self._reason is not None
 
     @property
     def finished(self) -> bool:

@@ -44,10 +44,16 @@ class StepRecord:
     apply: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    padding_tokens: int = 0
+    """Computed for finished rows of a static batch."""
     sampled: int = 0
     running: int = 0
     waiting: int = 0
     bound_by: str = "queue"
+
+    @property
+    def total_ms(self) -> float:
+        return (self.plan + self.build + self.forward + self.sample + self.apply) / 1e6
 
 
 class Ring:
@@ -109,6 +115,7 @@ class Telemetry:
         self.totals["steps"] += 1
         self.totals["prefill_tokens"] += record.prefill_tokens
         self.totals["output_tokens"] += record.sampled
+        self.totals["padding_tokens"] += record.padding_tokens
         self.totals[f"bound_{record.bound_by}"] += 1
         self._cost_ns = time.monotonic_ns() - start
 

@@ -52,4 +52,5 @@ def assert_nothing_held(engine: Engine) -> None:
     assert engine.pool.free_slabs == engine.pool.slabs
     assert not engine.scheduler.waiting
     assert not engine.scheduler.running
-    assert not engine._texts
+    assert not engine._open
+    assert engine.ledger().is_zero, engine.ledger()

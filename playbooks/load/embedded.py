@@ -14,7 +14,7 @@ from engine.request import SamplingParams
 from engine.stream import Stream
 from playbooks.load.lengths import Preset
 
-RATE_START = 0.5
+RATE_START = 2.0
 RATE_LIMITS = (0.05, 50.0)
 STEP_UP, STEP_DOWN = 1.05, 0.85
 SHARE_OF_LIMIT = 0.8

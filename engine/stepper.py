@@ -1,0 +1,294 @@
+"""Stepper: everything that belongs to the engine thread, and the step itself.
+
+`step` reads as the architecture: take in → plan → build, run, sample → apply → record. Nothing
+here may be touched from another thread, but for the latest Snapshot.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine.batching import BatchController, Objective
+from engine.config import EngineConfig
+from engine.errors import EngineError
+from engine.intake import Cancel, Inspect, Intake, Reconfigure, Submit
+from engine.ledger import take_ledger
+from engine.observe import observe
+from engine.output import OutputText
+from engine.request import FinishReason, Request, Status
+from engine.scheduler import Plan
+from engine.setup import Parts
+from engine.snapshot import Snapshot
+from engine.telemetry import StepRecord, Telemetry
+from engine.watchdog import Watchdog
+
+log = logging.getLogger("evewatch.engine")
+
+SNAPSHOT_INTERVAL_S = 0.25
+
+
+class Stepper:
+    def __init__(
+        self,
+        config: EngineConfig,
+        parts: Parts,
+        intake: Intake,
+        open_requests: dict[str, Request],
+        clock: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.loaded = parts.loaded
+        self.backend, self.device = parts.backend, parts.device
+        self.cache, self.runner, self.sampler = parts.cache, parts.runner, parts.sampler
+        self.scheduler = parts.scheduler
+        self.telemetry = Telemetry()
+        self.watchdog = Watchdog(int(config.stall_s * 1e9))
+        self.dynamic = config.dynamic_batch
+        self.texts: dict[str, OutputText] = {}
+        self.open = open_requests
+        """Every request between submit and its end, whoever has it at the moment."""
+        self.snapshot = Snapshot()
+        self.bound_by: str | None = None
+        self._controller = BatchController(
+            Objective(
+                config.min_batch, config.max_batch, config.tpot_objective_ms, config.max_wait_ms
+            )
+        )
+        self._intake = intake
+        self._clock = clock
+        self._snapshot_due = 0.0
+        self.publish()
+
+    # --- the step ---------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One round; False when there was nothing to compute."""
+        start = self._clock()
+        self._take_in()
+        plan = self.scheduler.plan(start)
+        self._settle(plan)
+        if self.watchdog.look(self.scheduler, plan.tokens, start):
+            log.error("watchdog: %s", self.watchdog.reason)
+            self.telemetry.event("watchdog", self.watchdog.reason or "")
+        if not plan.items:
+            return False
+        record = StepRecord(end=0, plan=self._clock() - start)
+        try:
+            tokens = self._compute(plan, record)
+            self._apply(plan, tokens, record)
+        except Exception as error:
+            self._fail(plan, error)
+        self._record(plan, record)
+        return True
+
+    def _take_in(self) -> None:
+        for command in self._intake.drain():
+            match command:
+                case Submit(request):
+                    self._guard(request, self._admit)
+                case Cancel(request_id):
+                    found = self.open.get(request_id)
+                    if found is not None and found.status is not Status.NEW:
+                        self.finish(found, FinishReason.CANCELLED)
+                case Reconfigure(changes):
+                    self._reconfigure(changes)
+                case Inspect(answer):
+                    answer.set_result(take_ledger(self))
+
+    def _compute(self, plan: Plan, record: StepRecord) -> list[tuple[Request, int | None]]:
+        times = [self._clock()]
+        batch = self.runner.build(plan)
+        times.append(self._clock())
+        logits = self.runner.run(batch)
+        times.append(self._clock())
+        tokens = self.sampler.sample(logits, batch.sampling)
+        times.append(self._clock())
+        record.build, record.forward, record.sample = (b - a for a, b in itertools.pairwise(times))
+        return list(zip(batch.sampling, tokens, strict=True))
+
+    def _apply(
+        self, plan: Plan, tokens: list[tuple[Request, int | None]], record: StepRecord
+    ) -> None:
+        now = self._clock()
+        for item in plan.items:
+            if item.padding:
+                record.padding_tokens += 1
+                continue
+            decodes = item.samples and bool(item.request.output_ids)
+            record.decode_tokens += decodes
+            record.prefill_tokens += item.tokens - decodes
+            self.scheduler.computed(item)
+        for request, token in tokens:
+            if self._guard(request, self._accept, token, now):
+                record.sampled += 1
+        record.apply = self._clock() - now
+
+    def _accept(self, request: Request, token: int | None, now: int) -> None:
+        """A new token: into the request, its text into the stream, and is it the last?"""
+        if token is None:
+            raise EngineError("the model's output is not finite")
+        params, stamps = request.params, request.stamps
+        if not request.output_ids:
+            stamps.first_token = stamps.prefill_end = now
+        stamps.last_token = now
+        request.output_ids.append(token)
+        self.telemetry.token(request, now)
+        if token in params.stop_token_ids or (
+            token in self.sampler.eos_ids and not params.ignore_eos
+        ):
+            self.finish(request, FinishReason.STOP, last=[token])
+            return
+        text = self.texts[request.id]
+        before = self._clock()
+        piece = text.push([token])
+        stamps.detokenize_ns += self._clock() - before
+        request.stream.put(piece, [token])
+        if text.stopped:
+            self.finish(request, FinishReason.STOP)
+        elif (
+            len(request.output_ids) >= params.max_tokens
+            or request.num_tokens >= self.scheduler.max_model_len
+        ):
+            self.finish(request, FinishReason.LENGTH)
+
+    # --- when things go wrong -----------------------------------------------------------
+
+    def _guard(self, request: Request, work: Callable[..., None], *arguments: Any) -> bool:
+        """Do `work` for a request; what it raises ends that request and nobody else's."""
+        try:
+            work(request, *arguments)
+        except Exception as error:
+            log.error("%s failed: %s: %s", request.id, type(error).__name__, error)
+            self.telemetry.event("error", f"{request.id} failed: {error}", limit=True)
+            self.finish(request, FinishReason.ERROR, f"internal error: {error}")
+            return False
+        return True
+
+    def _fail(self, plan: Plan, error: Exception) -> None:
+        """A step broke: its requests end with the error, everybody else goes on."""
+        log.exception("a step failed")
+        self.telemetry.event("error", f"step failed: {type(error).__name__}: {error}", limit=True)
+        for item in plan.items:
+            self.finish(item.request, FinishReason.ERROR, f"internal error: {error}")
+
+    # --- requests -----------------------------------------------------------------------
+
+    def _admit(self, request: Request) -> None:
+        request.stamps.queued = self._clock()
+        request.stream.prompt_tokens = len(request.prompt_ids)
+        self.telemetry.arrived(request)
+        if request.cancelled:
+            self.finish(request, FinishReason.CANCELLED)
+            return
+        refusal = request.error or self._refusal(request)
+        if refusal is not None:
+            self.telemetry.event("reject", f"{request.id}: {refusal}", limit=True)
+            self.finish(request, FinishReason.REJECTED, refusal)
+            return
+        decoder = self.loaded.tokenizer.detokenizer()
+        self.texts[request.id] = OutputText(decoder, request.params.stop)
+        self.scheduler.add(request)
+
+    def _refusal(self, request: Request) -> str | None:
+        """Why the request is not taken in, or None."""
+        vocab, most = self.loaded.spec.vocab, self.config.max_waiting
+        if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
+            return f"the prompt has token {max(request.prompt_ids)}; the vocabulary ends at {vocab}"
+        if len(self.scheduler.waiting) >= most:
+            return f"the queue is full ({most} requests wait); try later"
+        return self.scheduler.refusal(request)
+
+    def finish(
+        self,
+        request: Request,
+        reason: FinishReason,
+        error: str | None = None,
+        last: list[int] | None = None,
+    ) -> None:
+        """The one way out of the engine: frees everything and closes the stream."""
+        if self.open.pop(request.id, None) is None:
+            return
+        text = self.texts.pop(request.id, None)
+        rest = ""
+        try:
+            if text is not None and error is None:
+                rest = text.finish()
+        except Exception as broken:
+            error = f"internal error: {broken}"
+        finally:
+            self.scheduler.finish(request, reason)
+            request.stamps.finished = self._clock()
+            self.telemetry.ended_with(request, reason)
+            request.stream.close(reason, rest, error, last or [])
+
+    def _settle(self, plan: Plan) -> None:
+        """Tell the world what planning itself decided."""
+        self.bound_by = plan.bound_by
+        for request, reason in plan.ended:
+            self.telemetry.event(reason.value, f"{request.id} ended: {reason.value}", limit=True)
+            self.finish(request, reason)
+        for request in plan.preempted:
+            self.telemetry.totals["preemptions"] += 1
+            self.telemetry.event("preempt", f"preempted {request.id}")
+
+    # --- settings that move ---------------------------------------------------------------
+
+    def _reconfigure(self, changes: dict[str, Any]) -> None:
+        if "cap" in changes:
+            self._set_cap(changes["cap"], "set by hand")
+        if "paused" in changes and changes["paused"] != self.scheduler.paused:
+            self.scheduler.paused = changes["paused"]
+            state = "paused" if self.scheduler.paused else "resumed"
+            self.telemetry.event("pause", f"admission {state}")
+        if "dynamic" in changes and changes["dynamic"] != self.dynamic:
+            self.dynamic = changes["dynamic"]
+            self.telemetry.event("config", f"dynamic batch {'on' if self.dynamic else 'off'}")
+        self.publish()
+
+    def _set_cap(self, cap: int, why: str) -> None:
+        if cap != self.scheduler.cap:
+            self.telemetry.event("cap", f"cap {self.scheduler.cap} → {cap}: {why}")
+            self.scheduler.cap = cap
+
+    def _move_cap(self, record: StepRecord) -> None:
+        """The moving cap looks at the step that has just ended."""
+        if record.decode_tokens:
+            self._controller.observe(record.total_ms)
+        scheduler = self.scheduler
+        oldest = scheduler.waiting.oldest_arrival()
+        wait_ms = (record.end - oldest) / 1e6 if oldest is not None else 0.0
+        decision = self._controller.decide(
+            record.end, scheduler.cap, record.running, len(scheduler.waiting), wait_ms
+        )
+        if decision is not None:
+            self._set_cap(*decision)
+
+    # --- telemetry ------------------------------------------------------------------------
+
+    def _record(self, plan: Plan, record: StepRecord) -> None:
+        record.end = self._clock()
+        record.running, record.waiting = len(plan.items), len(self.scheduler.waiting)
+        record.bound_by = plan.bound_by
+        self.telemetry.step(record)
+        self.telemetry.kv_bytes += self.cache.bytes_in_use(self.scheduler.pool)
+        self.telemetry.kv_tokens += self.scheduler.tokens_in_cache
+        if self.dynamic:
+            self._move_cap(record)
+        if time.monotonic() >= self._snapshot_due:
+            self.publish()
+
+    def publish(self) -> None:
+        """Build a Snapshot of now and make it the latest."""
+        self.snapshot = observe(self, self.snapshot.seq + 1)
+        self._snapshot_due = time.monotonic() + SNAPSHOT_INTERVAL_S
+
+    def end_all(self) -> None:
+        """End what is left, so that nobody waits for ever on a stream."""
+        self._take_in()
+        for request in list(self.open.values()):
+            self.finish(request, FinishReason.CANCELLED, "the engine was stopped")
+        self.publish()
