@@ -51,36 +51,46 @@ class Continuous:
         return []
 
     def fill(self, scheduler: Scheduler, plan: Plan, now: int) -> None:
-        budget = scheduler.token_budget
-        for request in self._in_turn(scheduler):
+        budget, size = scheduler.token_budget, scheduler.pool.page_tokens
+        prompts: list[Request] = []
+        for request in list(scheduler.running.values()):
+            done = request.num_computed
+            if request.num_tokens - done > 1:
+                prompts.append(request)
+            elif budget == 0:
+                plan.bound_by = "token_budget"
+                break
+            elif request.status is Status.RUNNING and (
+                done % size or self._make_room(scheduler, request, 1, plan)
+            ):
+                plan.items.append(PlanItem(request, done, 1, True))
+                budget -= 1
+        for request in prompts:
             if budget == 0:
                 plan.bound_by = "token_budget"
                 break
-            if request.status is not Status.RUNNING:
-                continue  # preempted, or ended for lack of room, by one before it
             tokens = min(request.num_pending, budget)
-            if self._make_room(scheduler, request, tokens, plan):
+            if request.status is Status.RUNNING and self._make_room(
+                scheduler, request, tokens, plan
+            ):
                 plan.items.append(scheduler.item(request, tokens))
                 budget -= tokens
+        if plan.preempted or plan.ended:
+            plan.items = [item for item in plan.items if item.request.status is Status.RUNNING]
         if not plan.preempted:
             self._admit(scheduler, budget, now, plan)
-        plan.items = [item for item in plan.items if item.request.status is Status.RUNNING]
-
-    def _in_turn(self, scheduler: Scheduler) -> list[Request]:
-        """Running requests: decodes first, then prompts, each in order of admission."""
-        running = list(scheduler.running.values())
-        return [r for r in running if r.num_pending == 1] + [
-            r for r in running if r.num_pending > 1
-        ]
 
     def _admit(self, scheduler: Scheduler, budget: int, now: int, plan: Plan) -> None:
         if not scheduler.waiting or scheduler.paused:
             return
-        room = scheduler.pool.available - sum(map(scheduler.claim, scheduler.running.values()))
+        room: int | None = None
         while candidates := scheduler.waiting.candidates():
             plan.bound_by = self._limit(scheduler, budget)
             if plan.bound_by:
                 return
+            if room is None:
+                claims = sum(map(scheduler.claim, scheduler.running.values()))
+                room = scheduler.pool.available - claims
             for request in candidates:
                 if self._fits(scheduler, request, room):
                     break
@@ -115,7 +125,7 @@ class Continuous:
 
     def _make_room(self, scheduler: Scheduler, request: Request, tokens: int, plan: Plan) -> bool:
         """Pages for the request's next tokens, taken from younger requests if need be."""
-        while not self._may_grow(scheduler, request, tokens):
+        while not self._may_grow(scheduler, request, tokens, plan):
             if len(scheduler.running) == 1:
                 scheduler.end(request, FinishReason.KV_CAPACITY, plan)
                 return False
@@ -125,20 +135,22 @@ class Continuous:
                 return False
         return True
 
-    def _may_grow(self, scheduler: Scheduler, request: Request, tokens: int) -> bool:
+    def _may_grow(self, scheduler: Scheduler, request: Request, tokens: int, plan: Plan) -> bool:
         """What protected requests were promised is not for others to take."""
         pool = scheduler.pool
         missing = pool.pages_for(request.num_computed + tokens) - len(request.pages)
         if missing <= 0:
             return True
-        if request.preemptions < PREEMPTIONS_MAX:
-            promised = sum(
+        if plan.promised is None:
+            plan.promised = sum(
                 scheduler.claim(r)
                 for r in scheduler.running.values()
                 if r.preemptions >= PREEMPTIONS_MAX
             )
-            if missing > pool.available - promised:
-                return False
+        if request.preemptions >= PREEMPTIONS_MAX:
+            plan.promised -= missing
+        elif missing > pool.available - plan.promised:
+            return False
         return scheduler.grow(request, tokens)
 
     def _victim(self, scheduler: Scheduler) -> Request:

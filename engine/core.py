@@ -170,7 +170,7 @@ class Engine:
                 raise EngineStopped("the engine is stopping and accepts nothing more")
             self._open[name] = request
             if is_token_ids(prompt):
-                request.prompt_ids = list(prompt)  # type: ignore[arg-type]
+                request.set_prompt(list(prompt))  # type: ignore[arg-type]
                 self._intake.put(Submit(request))
             else:
                 self._tokenizers.submit(self._tokenize, request, prompt)
@@ -199,7 +199,9 @@ class Engine:
             if not request.cancelled:
                 tokenizer = self.loaded.tokenizer
                 text = isinstance(prompt, str)
-                request.prompt_ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
+                request.set_prompt(
+                    tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
+                )
         except Exception as error:
             request.error = f"the prompt could not be tokenized: {error}"
         request.stamps.tokenize_end = self._clock()

@@ -7,11 +7,12 @@ exactly the text of a request that was not streamed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
 class IncrementalDecoder(Protocol):
-    def push(self, ids: list[int]) -> str: ...
+    def push(self, ids: Sequence[int]) -> str: ...
 
     def flush(self) -> str: ...
 
@@ -25,22 +26,23 @@ class OutputText:
         self.stopped = False
         """A stop string has been found: the output is complete."""
 
-    def push(self, ids: list[int]) -> str:
+    def push(self, ids: Sequence[int]) -> str:
         """Text that is safe to show after these tokens."""
-        return self._release(self._decoder.push(ids))
+        text = self._decoder.push(ids)
+        return self._release(text) if self._stop else text
 
     def finish(self) -> str:
         """What was held back, at the end of a request that no stop string ended."""
         if self.stopped:
             return ""
-        text = self._release(self._decoder.flush())
+        text = self._decoder.flush()
+        if self._stop:
+            text = self._release(text)
         if not self.stopped:
             text, self._held = text + self._held, ""
         return text
 
     def _release(self, text: str) -> str:
-        if not self._stop:
-            return text
         self._held += text
         cut = min((at for s in self._stop if (at := self._held.find(s)) >= 0), default=-1)
         if cut >= 0:

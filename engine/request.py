@@ -103,15 +103,20 @@ class Stamps:
     tokenize_end: int = 0
     queued: int = 0
     first_scheduled: int = 0
-    prefill_end: int = 0
-    first_token: int = 0
-    last_token: int = 0
     finished: int = 0
     returned: int = 0
     """The reader took the last event out of the stream."""
     detokenize_ns: int = 0
     tokens: array[int] = field(default_factory=lambda: array("q"))
     """When each output token was there."""
+
+    @property
+    def first_token(self) -> int:
+        return self.tokens[0] if self.tokens else 0
+
+    @property
+    def last_token(self) -> int:
+        return self.tokens[-1] if self.tokens else 0
 
     def span_ms(self, start: str, stop: str) -> float | None:
         """Milliseconds between two stamps; None when either has not happened."""
@@ -144,6 +149,8 @@ class Request:
     output_ids: list[int] = field(default_factory=list)
     status: Status = Status.NEW
     finish_reason: FinishReason | None = None
+    num_tokens: int = 0
+    """Tokens known, the prompt's and the sampled ones: set at intake, moved by `append`."""
     num_computed: int = 0
     """Tokens whose K and V are in the cache: this request's own position counter."""
     pages: list[int] = field(default_factory=list)
@@ -152,6 +159,10 @@ class Request:
     """Open slab held, -1 for none."""
     deadline: int = 0
     """Monotonic ns after which it ends with `timeout`; 0 for never."""
+    ends_at: int = 0
+    """Output tokens after which it ends with `length`; set at admission."""
+    stop_ids: frozenset[int] = frozenset()
+    """Tokens that end it with `stop`; set at admission."""
     cancelled: bool = False
     """Set from any thread; read by the engine thread between steps."""
     priority: Priority = Priority.NORMAL
@@ -170,10 +181,18 @@ class Request:
     stamps: Stamps = field(default_factory=Stamps)
     error: str | None = None
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens known: the prompt and what was sampled."""
-        return len(self.prompt_ids) + len(self.output_ids)
+    def __post_init__(self) -> None:
+        self.num_tokens = len(self.prompt_ids) + len(self.output_ids)
+
+    def set_prompt(self, ids: list[int]) -> None:
+        """What the tokenizer made of it."""
+        self.prompt_ids = ids
+        self.num_tokens = len(ids)
+
+    def append(self, token: int) -> None:
+        """A sampled token is known now, and not yet in the cache."""
+        self.output_ids.append(token)
+        self.num_tokens += 1
 
     @property
     def num_pending(self) -> int:

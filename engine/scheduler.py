@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.pages import PagePool
 from engine.request import FinishReason, Request, Status
@@ -28,8 +28,7 @@ TAX_HIGH, TAX_LOW = 0.10, 0.05
 below which it trusts again that most outputs end early."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanItem:
+class PlanItem(NamedTuple):
     """Compute `tokens` tokens of `request`, from position `start` on."""
 
     request: Request
@@ -52,6 +51,9 @@ class Plan:
     bound_by: str = "queue"
     """Why no more was planned: cap | kv | token_budget | batch (a static batch collects or
     runs) | queue (nothing more waits)."""
+
+    promised: int | None = None
+    """Pages that protected requests may still take; counted when first asked for."""
 
     @property
     def tokens(self) -> int:
@@ -308,22 +310,30 @@ class Scheduler:
 
     # --- applying -------------------------------------------------------------------
 
-    def computed(self, item: PlanItem) -> None:
-        """The item's tokens are in the cache: move its position, seal what filled up."""
-        if item.padding:
-            return
-        request, size = item.request, self.pool.page_tokens
-        before, request.num_computed = request.num_computed, item.start + item.tokens
-        again = min(request.most_computed, request.num_computed) - before
-        self.recomputed_tokens += max(0, again)
-        self.useful_tokens += item.tokens - max(0, again)
-        request.most_computed = max(request.most_computed, request.num_computed)
-        first, last = before // size, request.num_computed // size
+    def computed(self, items: Iterable[PlanItem]) -> None:
+        """The items' tokens are in the cache: move positions, seal what filled up."""
+        size = self.pool.page_tokens
+        for request, start, tokens, _, padding in items:
+            if padding:
+                continue
+            request.num_computed = done = start + tokens
+            again = min(request.most_computed, done) - start
+            if again > 0:
+                self.recomputed_tokens += again
+                self.useful_tokens -= again
+            self.useful_tokens += tokens
+            request.most_computed = max(request.most_computed, done)
+            if done // size != start // size:
+                self._seal(request, start // size, done // size)
+
+    def _seal(self, request: Request, first: int, last: int) -> None:
+        """Pages first … last-1 of the request's block table are full."""
+        size, index = self.pool.page_tokens, self.pool.index
         self.pool.seal(request.pages[first:last])
-        if self.pool.index is not None:
+        if index is not None:
             for i in range(first, last):
                 tokens = request.token_ids(i * size, (i + 1) * size)
-                request.node = self.pool.index.publish(request.pages[i], request.node, tokens)
+                request.node = index.publish(request.pages[i], request.node, tokens)
 
     # --- proof ----------------------------------------------------------------------
 

@@ -60,10 +60,10 @@ def build(
         device,
         calibration,
     )
-    runner = ModelRunner(loaded.model, cache, device)
+    runner = ModelRunner(loaded.model, cache, device, config.max_batch, max_model_len)
     sampler = Sampler(frozenset(spec.eos_ids), config.seed)
     identity = f"{loaded.identity} {layout} {calibration and calibration.digest}"
-    scheduler = make_scheduler(config, cache.pages, cache.slabs, max_model_len, identity)
+    scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len, identity)
     return Parts(loaded, cache, runner, sampler, backend, device, scheduler)
 
 

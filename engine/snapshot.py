@@ -282,12 +282,17 @@ def _build(kind: Any, value: Any) -> Any:
             raise ValueError(f"{kind.__name__}: expected an object, got {type(value).__name__}")
         hints = _hints(kind)
         known = {name: _build(hints[name], item) for name, item in value.items() if name in hints}
-        return kind(**known)
+        try:
+            return kind(**known)
+        except TypeError as error:
+            raise ValueError(f"{kind.__name__}: {error}") from error
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
         return _build(next(a for a in args if a is not type(None)), value)
+    if origin in (tuple, dict) and not isinstance(value, list if origin is tuple else dict):
+        raise ValueError(f"expected a {origin.__name__}, got {value!r}")
     if origin is tuple:
         return tuple(_build(args[0], item) for item in value)
     if origin is dict:

@@ -89,7 +89,10 @@ class Stepper:
         for command in self._intake.drain():
             match command:
                 case Submit(request):
-                    self._guard(request, self._admit)
+                    try:
+                        self._admit(request)
+                    except Exception as error:
+                        self._break_off(request, error)
                 case Cancel(request_id):
                     found = self.open.get(request_id)
                     if found is not None and found.status is not Status.NEW:
@@ -114,59 +117,47 @@ class Stepper:
         self, plan: Plan, tokens: list[tuple[Request, int | None]], record: StepRecord
     ) -> None:
         now = self._clock()
-        for item in plan.items:
-            if item.padding:
-                record.padding_tokens += 1
-                continue
-            decodes = item.samples and bool(item.request.output_ids)
-            record.decode_tokens += decodes
-            record.prefill_tokens += item.tokens - decodes
-            self.scheduler.computed(item)
+        record.count(plan)
+        self.scheduler.computed(plan.items)
+        gaps: list[int] = []
         for request, token in tokens:
-            if self._guard(request, self._accept, token, now):
+            try:
+                self._accept(request, token, now, gaps)
                 record.sampled += 1
+            except Exception as error:
+                self._break_off(request, error)
+        self.telemetry.token_gaps(now, gaps)
         record.apply = self._clock() - now
 
-    def _accept(self, request: Request, token: int | None, now: int) -> None:
+    def _accept(self, request: Request, token: int | None, now: int, gaps: list[int]) -> None:
         """A new token: into the request, its text into the stream, and is it the last?"""
         if token is None:
             raise EngineError("the model's output is not finite")
-        params, stamps = request.params, request.stamps
-        if not request.output_ids:
-            stamps.first_token = stamps.prefill_end = now
-        stamps.last_token = now
-        request.output_ids.append(token)
-        self.telemetry.token(request, now)
-        if token in params.stop_token_ids or (
-            token in self.sampler.eos_ids and not params.ignore_eos
-        ):
+        times = request.stamps.tokens
+        if times:
+            gaps.append(now - times[-1])
+        times.append(now)
+        request.append(token)
+        if token in request.stop_ids:
             self.finish(request, FinishReason.STOP, last=[token])
             return
         text = self.texts[request.id]
         before = self._clock()
-        piece = text.push([token])
-        stamps.detokenize_ns += self._clock() - before
-        request.stream.put(piece, [token])
+        piece = text.push((token,))
+        request.stamps.detokenize_ns += self._clock() - before
+        request.stream.put(piece, (token,))
         if text.stopped:
             self.finish(request, FinishReason.STOP)
-        elif (
-            len(request.output_ids) >= params.max_tokens
-            or request.num_tokens >= self.scheduler.max_model_len
-        ):
+        elif len(request.output_ids) >= request.ends_at:
             self.finish(request, FinishReason.LENGTH)
 
     # --- when things go wrong -----------------------------------------------------------
 
-    def _guard(self, request: Request, work: Callable[..., None], *arguments: Any) -> bool:
-        """Do `work` for a request; what it raises ends that request and nobody else's."""
-        try:
-            work(request, *arguments)
-        except Exception as error:
-            log.error("%s failed: %s: %s", request.id, type(error).__name__, error)
-            self.telemetry.event("error", f"{request.id} failed: {error}", limit=True)
-            self.finish(request, FinishReason.ERROR, f"internal error: {error}")
-            return False
-        return True
+    def _break_off(self, request: Request, error: Exception) -> None:
+        """What one request raised ends that request and nobody else's."""
+        log.error("%s failed: %s: %s", request.id, type(error).__name__, error)
+        self.telemetry.event("error", f"{request.id} failed: {error}", limit=True)
+        self.finish(request, FinishReason.ERROR, f"internal error: {error}")
 
     def _fail(self, plan: Plan, error: Exception) -> None:
         """A step broke: its requests end with the error, everybody else goes on."""
@@ -189,6 +180,12 @@ class Stepper:
             self.telemetry.event("reject", f"{request.id}: {refusal}", limit=True)
             self.finish(request, FinishReason.REJECTED, refusal)
             return
+        params, eos = request.params, self.sampler.eos_ids
+        request.stop_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else eos
+        )
+        room = self.scheduler.max_model_len - len(request.prompt_ids)
+        request.ends_at = min(params.max_tokens, room)
         decoder = self.loaded.tokenizer.detokenizer()
         self.texts[request.id] = OutputText(decoder, request.params.stop)
         self.scheduler.add(request)

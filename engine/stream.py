@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,9 +38,9 @@ class Stream:
     def __init__(self, request_id: str, on_event: Callable[[], None] | None = None) -> None:
         self.request_id = request_id
         self._on_event = on_event
-        self._ready = threading.Condition(threading.Lock())
-        self._text: list[str] = []
-        self._tokens: list[int] = []
+        self._items: deque[tuple[str, Sequence[int]]] = deque()
+        self._reader_waits = False
+        self._wake = threading.Event()
         self._reason: FinishReason | None = None
         self._error: str | None = None
         self._taken_last = False
@@ -50,17 +51,16 @@ class Stream:
         self.returned_ns = 0
         """Monotonic ns at which the reader took the last event."""
 
-    # engine side
+    # engine side: one writer. Appending to a deque is atomic, and a reader that is about to
+    # wait says so before it looks a last time, so no lock is needed on the way of a token.
 
-    def put(self, text: str, token_ids: list[int]) -> None:
-        with self._ready:
-            if self._reason is not None:
-                return
-            self._text.append(text)
-            self._tokens.extend(token_ids)
-            self._ready.notify()
-        if self._on_event is not None:
-            self._on_event()
+    def put(self, text: str, token_ids: Sequence[int]) -> None:
+        if self._reason is None:
+            self._items.append((text, token_ids))
+            if self._reader_waits:
+                self._wake.set()
+            if self._on_event is not None:
+                self._on_event()
 
     def close(
         self,
@@ -70,25 +70,23 @@ class Stream:
         token_ids: Sequence[int] = (),
     ) -> None:
         """End the stream; later puts and closes are ignored."""
-        with self._ready:
-            if self._reason is not None:
-                return
-            self._text.append(text)
-            self._tokens.extend(token_ids)
-            self._reason, self._error = reason, error
-            self._ready.notify_all()
+        if self._reason is not None:
+            return
+        if text or token_ids:
+            self._items.append((text, token_ids))
+        self._error = error
+        self._reason = reason
+        self._wake.set()
         if self._on_event is not None:
             with suppress(Exception):  # a reader that cannot be told is no reader any more
                 self._on_event()
 
-    # reader side
+    # reader side: one reader
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Set `on_event` after the fact; called at once if something is there to take."""
-        with self._ready:
-            self._on_event = on_event
-            waiting = self._has_event()
-        if waiting:
+        self._on_event = on_event
+        if self._has_event():
             on_event()
 
     @property
@@ -103,14 +101,25 @@ class Stream:
 
     def poll(self) -> StreamEvent | None:
         """What is there now, or None."""
-        with self._ready:
-            return self._take()
+        if not self._has_event():
+            return None
+        reason = self._reason  # read before the items: what came before it is among them
+        text: list[str] = []
+        tokens: list[int] = []
+        while self._items:
+            piece, ids = self._items.popleft()
+            text.append(piece)
+            tokens.extend(ids)
+        if reason is not None:
+            self._taken_last = True
+            self.returned_ns = time.monotonic_ns()
+        error = self._error if reason is not None else None
+        return StreamEvent("".join(text), tuple(tokens), reason, error)
 
     def next(self, timeout: float | None = None) -> StreamEvent | None:
         """Wait for an event; None when none came within `timeout` seconds."""
-        with self._ready:
-            self._ready.wait_for(self._has_event, timeout)
-            return self._take()
+        self._wait_for(self._has_event, timeout)
+        return self.poll()
 
     def __iter__(self) -> Iterator[StreamEvent]:
         while not self._taken_last:
@@ -120,24 +129,27 @@ class Stream:
 
     def result(self, timeout: float | None = None) -> StreamEvent:
         """All that is still to come, as one event. TimeoutError after `timeout` seconds."""
-        with self._ready:
-            if not self._ready.wait_for(lambda: self._reason is not None, timeout):
-                raise TimeoutError(f"{self.request_id}: not finished after {timeout:g} s")
-            event = self._take()
+        if not self._wait_for(lambda: self.closed, timeout):
+            raise TimeoutError(f"{self.request_id}: not finished after {timeout:g} s")
+        event = self.poll()
         if event is None:
             raise RuntimeError(f"{self.request_id}: the last event was taken before")
         return event
 
     def _has_event(self) -> bool:
-        return bool(self._tokens) or (self._reason is not None and not self._taken_last)
+        return bool(self._items) or (self._reason is not None and not self._taken_last)
 
-    def _take(self) -> StreamEvent | None:
-        if not self._has_event():
-            return None
-        event = StreamEvent("".join(self._text), tuple(self._tokens), self._reason, self._error)
-        self._text.clear()
-        self._tokens.clear()
-        if self._reason is not None:
-            self._taken_last = True
-            self.returned_ns = time.monotonic_ns()
-        return event
+    def _wait_for(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        self._reader_waits = True
+        try:
+            while True:
+                self._wake.clear()
+                if ready():
+                    return True
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._wake.wait(left)
+        finally:
+            self._reader_waits = False

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from engine.request import FinishReason, Request
+from engine.scheduler import Plan
 from engine.snapshot import Event, LatencyState, Percentiles, StageShares, StepShares
 
 WINDOW_S = 60.0
@@ -51,6 +52,17 @@ class StepRecord:
     waiting: int = 0
     bound_by: str = "queue"
 
+    def count(self, plan: Plan) -> None:
+        """Tokens by kind. A decode step computes one token and samples after output began."""
+        for request, _, tokens, samples, padding in plan.items:
+            if padding:
+                self.padding_tokens += tokens
+            elif samples and request.output_ids:
+                self.decode_tokens += 1
+                self.prefill_tokens += tokens - 1
+            else:
+                self.prefill_tokens += tokens
+
     @property
     def total_ms(self) -> float:
         return (self.plan + self.build + self.forward + self.sample + self.apply) / 1e6
@@ -68,6 +80,13 @@ class Ring:
         self._rows[self._next] = row
         self._next = (self._next + 1) % len(self._rows)
         self.total += 1
+
+    def extend(self, rows: np.ndarray) -> None:
+        rows = rows[-len(self._rows) :]
+        places = (self._next + np.arange(len(rows))) % len(self._rows)
+        self._rows[places] = rows
+        self._next = (self._next + len(rows)) % len(self._rows)
+        self.total += len(rows)
 
     def since(self, start: float) -> np.ndarray:
         """Rows no older than `start`, in no particular order."""
@@ -119,12 +138,13 @@ class Telemetry:
         self.totals[f"bound_{record.bound_by}"] += 1
         self._cost_ns = time.monotonic_ns() - start
 
-    def token(self, request: Request, now: int) -> None:
-        """An output token of `request` is there."""
-        times = request.stamps.tokens
-        if times:
-            self.gaps.append((now / 1e9, (now - times[-1]) / 1e6))
-        times.append(now)
+    def token_gaps(self, now: int, gaps: list[int]) -> None:
+        """Nanoseconds since their last one, of all requests that got a token now."""
+        if gaps:
+            rows = np.empty((len(gaps), 2))
+            rows[:, 0] = now / 1e9
+            rows[:, 1] = np.array(gaps) / 1e6
+            self.gaps.extend(rows)
 
     def ended_with(self, request: Request, reason: FinishReason) -> None:
         self.finished[reason.value] += 1

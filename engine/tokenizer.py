@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +181,23 @@ class Detokenizer:
         self._pieces = tokenizer.pieces
         self._drop_space = tokenizer.strips_space
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._whole = not self._drop_space
+        """No character has begun that is not whole yet, and no space is to be dropped."""
 
-    def push(self, ids: Iterable[int]) -> str:
+    def push(self, ids: Sequence[int]) -> str:
         """Text that became complete with these ids."""
         pieces = self._pieces
+        if self._whole and len(ids) == 1 and 0 <= ids[0] < len(pieces):
+            data = pieces[ids[0]]
+            if data.isascii():  # most tokens: nothing to decode, nothing to remember
+                return data.decode("ascii")
         data = b"".join([pieces[i] for i in ids if 0 <= i < len(pieces)])
         if self._drop_space and data:
             self._drop_space = False
             data = data.removeprefix(b" ")
-        return self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        self._whole = not self._drop_space and not self._decoder.getstate()[0]
+        return text
 
     def flush(self) -> str:
         """What was held back; an unfinished character becomes U+FFFD."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from kernels.errors import KernelError
@@ -248,28 +249,47 @@ class KvStep:
         device: torch.device | str = "cpu",
     ) -> KvStep:
         """From one entry per sequence. Every `rows[b]` is at least 1."""
-        starts, blocks = [0], 0
-        scratch: list[int] = []
-        positions: list[int] = []
-        for count, before in zip(rows, context, strict=True):
-            starts.append(starts[-1] + count)
-            scratch.append(blocks)
-            blocks += (before + count - 1) // page_tokens - before // page_tokens
-            positions.extend(range(before, before + count))
         width = max((len(t) for t in tables), default=0)
-        padded = [t + [-1] * (width - len(t)) for t in tables]
+        table = np.full((len(rows), width), -1, np.int32)
+        for row, pages in zip(table, tables, strict=True):
+            row[: len(pages)] = pages
+        return cls.from_arrays(
+            page_tokens,
+            np.array(rows, np.int32),
+            np.array(context, np.int32),
+            table,
+            np.array(slabs, np.int32),
+            device,
+        )
 
-        def ints(values: object) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=device)
+    @classmethod
+    def from_arrays(
+        cls,
+        page_tokens: int,
+        rows: np.ndarray,
+        context: np.ndarray,
+        table: np.ndarray,
+        slabs: np.ndarray,
+        device: torch.device | str = "cpu",
+    ) -> KvStep:
+        """`build` from int32 arrays [B], and the block table [B, W] as it is."""
+        starts = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(rows, out=starts[1:])
+        completed = (context + rows - 1) // page_tokens - context // page_tokens
+        positions = np.arange(starts[-1], dtype=np.int32) + np.repeat(context - starts[:-1], rows)
+        scratch = np.cumsum(completed, dtype=np.int32) - completed
+
+        def tensor(values: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(np.ascontiguousarray(values, np.int32)).to(device)
 
         return cls(
             page_tokens,
-            ints(starts),
-            ints(context),
-            ints(padded).view(len(rows), width),
-            ints(slabs),
-            ints(scratch),
-            ints(positions),
-            blocks,
-            max((c + n for c, n in zip(context, rows, strict=True)), default=0),
+            tensor(starts),
+            tensor(context),
+            tensor(table),
+            tensor(slabs),
+            tensor(scratch),
+            tensor(positions),
+            int(completed.sum()),
+            int((context + rows).max(initial=0)),
         )

@@ -7,23 +7,19 @@ from typing import Any
 from builders import tiny_loaded
 from engine.config import EngineConfig
 from engine.core import Completion, Engine, completion
-from engine.kv_cache import layout_for
+from engine.kv_cache import layout_for, memory_needed
 from engine.stream import Stream
 from kernels import dispatch
 
 
 def tiny_engine(
-    pages: int = 64, seed: int = 0, kernels: str = "reference", **settings: Any
+    pages: int = 64, seed: int = 0, kernels: str = "reference", layers: int = 2, **settings: Any
 ) -> Engine:
     """A loaded engine with `pages` pages; `settings` are fields of EngineConfig."""
     config = EngineConfig(kernels=kernels, **{"max_batch": 8, "token_budget": 32} | settings)
-    loaded = tiny_loaded(dispatch.select(kernels), seed=seed)
-    spec = loaded.spec
-    layout = layout_for(config, spec.kv_heads, spec.head_dim)
-    slabs = config.max_batch if layout.fmt.open_page else 0
-    scratch = config.token_budget // config.page_tokens + config.max_batch
-    memory = (spec.layers * slabs + scratch) * layout.slab_bytes
-    memory += pages * spec.layers * layout.page_bytes
+    loaded = tiny_loaded(dispatch.select(kernels), seed=seed, layers=layers)
+    layout = layout_for(config, loaded.spec.kv_heads, loaded.spec.head_dim)
+    memory = memory_needed(layout, layers, pages, config.max_batch, config.token_budget)
     engine = Engine(config.with_(kv_memory=memory), loaded)
     engine.load()
     assert engine.pool.total == pages

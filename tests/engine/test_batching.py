@@ -35,7 +35,7 @@ class World:
         number = len(self.requests)
         params = SamplingParams(max_tokens=output, ignore_eos=True)
         request = Request(f"r{number}", params, Stream("r"), number=number)
-        request.prompt_ids = [1] * prompt if isinstance(prompt, int) else prompt
+        request.set_prompt([1] * prompt if isinstance(prompt, int) else prompt)
         request.priority = priority
         request.stamps.queued = self.now
         self.ends[request.id] = min(end or output, output)
@@ -47,10 +47,10 @@ class World:
     def step(self, ms=1):
         self.now += ms * MS
         plan = self.scheduler.plan(self.now)
+        self.scheduler.computed(plan.items)
         for item in plan.items:
-            self.scheduler.computed(item)
             if item.samples:
-                item.request.output_ids.append(7)
+                item.request.append(7)
         for item in plan.items:
             r = item.request
             if item.samples and len(r.output_ids) == self.ends[r.id]:

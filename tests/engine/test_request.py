@@ -37,7 +37,7 @@ def test_one_rule_for_prefill_and_decode():
     request = Request("r", SamplingParams(), Stream("r"), prompt_ids=[5, 6, 7])
     assert (request.num_tokens, request.num_pending, request.is_prefilling) == (3, 3, True)
     request.num_computed = 3
-    request.output_ids.append(8)
+    request.append(8)
     assert (request.num_pending, request.is_prefilling) == (1, False)
     assert request.token_ids(3, 4) == [8]
     assert request.token_ids(1, 4) == [6, 7, 8]

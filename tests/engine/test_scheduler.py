@@ -25,7 +25,7 @@ class World:
         number = len(self.requests)
         params = SamplingParams(max_tokens=output, ignore_eos=True)
         request = Request(f"r{number}", params, Stream(f"r{number}"), number=number)
-        request.prompt_ids = [1] * prompt
+        request.set_prompt([1] * prompt)
         request.deadline = deadline
         self.requests.append(request)
         assert self.scheduler.refusal(request) is None
@@ -36,11 +36,11 @@ class World:
         self.now += 1
         plan = self.scheduler.plan(self.now)
         assert plan.tokens <= self.scheduler.token_budget
+        self.scheduler.computed(plan.items)
         for item in plan.items:
-            self.scheduler.computed(item)
             self.computed += item.tokens
             if item.samples:
-                item.request.output_ids.append(7)
+                item.request.append(7)
                 if len(item.request.output_ids) == item.request.params.max_tokens:
                     self.scheduler.finish(item.request, FinishReason.LENGTH)
         self.scheduler.check_integrity()

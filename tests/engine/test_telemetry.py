@@ -47,7 +47,7 @@ def finished(times, detokenize=0):
     stamps.arrival, stamps.received, stamps.queued = arrival, received, queued
     stamps.tokenize_start, stamps.tokenize_end = received, tokenized
     stamps.first_scheduled = scheduled
-    stamps.first_token, stamps.last_token, stamps.finished = tokens[0], tokens[-1], tokens[-1]
+    stamps.finished = tokens[-1]
     stamps.tokens.extend(tokens)
     stamps.detokenize_ns = detokenize
     return request
