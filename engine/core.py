@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from engine.completion import Completion, Prompt, check_prompt, completion, is_token_ids
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
-from engine.intake import Cancel, Inspect, Intake, Reconfigure, Submit
+from engine.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
 from engine.ledger import Ledger
 from engine.request import Priority, Request, SamplingParams
 from engine.scheduler import Scheduler
@@ -233,14 +233,20 @@ class Engine:
         """Who holds what, as the engine thread sees it between two steps."""
         answer: Future[Ledger] = Future()
         self._intake.put(Inspect(answer))
-        if self._thread is None or self._stopped:
-            self.step()
+        self._look_in()
         return answer.result(timeout)
 
-    def reset_telemetry(self) -> None:
-        """Forget what was measured so far (a warm-up). Call it while nothing runs."""
-        self.stepper.telemetry = Telemetry()
-        self.pool.peak_used = self.pool.used
+    def _look_in(self) -> None:
+        """Where no thread serves the intake, this call does."""
+        if self._thread is None or self._stopped:
+            self.stepper.step()
+
+    def reset(self, timeout: float = 10.0) -> None:
+        """Forget what was measured and what the prefix cache keeps: after a warm-up, say."""
+        done: Future[None] = Future()
+        self._intake.put(Reset(done))
+        self._look_in()
+        done.result(timeout)
 
     @property
     def stepper(self) -> Stepper:

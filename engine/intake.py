@@ -37,7 +37,14 @@ class Inspect:
     answer: Future[Ledger]
 
 
-Command = Submit | Cancel | Reconfigure | Inspect
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Forget telemetry and cached pages; `answer` is set when done."""
+
+    answer: Future[None]
+
+
+Command = Submit | Cancel | Reconfigure | Inspect | Reset
 
 
 class Intake:

@@ -165,6 +165,11 @@ class PagePool:
             self._move(page, FREE)
             self._put_free(page)
 
+    def drop_cached(self) -> None:
+        """Free every page that nobody holds."""
+        while self._unheld:
+            self._evict()
+
     def _evict(self) -> None:
         page, _ = self._unheld.popitem(last=False)
         assert self.index is not None

@@ -15,7 +15,7 @@ from typing import Any
 from engine.batching import BatchController, Objective
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.intake import Cancel, Inspect, Intake, Reconfigure, Submit
+from engine.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
 from engine.ledger import take_ledger
 from engine.observe import observe
 from engine.output import OutputText
@@ -101,6 +101,9 @@ class Stepper:
                     self._reconfigure(changes)
                 case Inspect(answer):
                     answer.set_result(take_ledger(self))
+                case Reset(done):
+                    self._reset()
+                    done.set_result(None)
 
     def _compute(self, plan: Plan, record: StepRecord) -> list[tuple[Request, int | None]]:
         times = [self._clock()]
@@ -231,6 +234,12 @@ class Stepper:
         for request in plan.preempted:
             self.telemetry.totals["preemptions"] += 1
             self.telemetry.event("preempt", f"preempted {request.id}")
+
+    def _reset(self) -> None:
+        pool = self.scheduler.pool
+        pool.drop_cached()
+        pool.peak_used = pool.used
+        self.telemetry = Telemetry()
 
     # --- settings that move ---------------------------------------------------------------
 

@@ -130,7 +130,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; special tokens and ids without a text give none, bad bytes U+FFFD."""
         detokenizer = self.detokenizer()
-        return detokenizer.push(ids) + detokenizer.flush()
+        return detokenizer.push(list(ids)) + detokenizer.flush()
 
     def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
         if self._chat is None:

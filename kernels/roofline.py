@@ -22,7 +22,7 @@ from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
 ROWS = 256
 """Enough rows for arithmetic, not memory, to be the limit."""
 
-BUDGET_S = 2.0
+BUDGET_S = 1.5
 MIN_PASSES = 3
 
 Shape = tuple[int, int]

@@ -25,7 +25,8 @@ from engine.errors import ConfigError, EngineError
 from engine.request import SamplingParams
 from engine.snapshot import Percentiles
 from engine.telemetry import percentiles
-from kernels.roofline import best_gemm_rate
+from kernels.roofline import GemmRates, best_gemm_rate
+from playbooks.crosstalk import check_crosstalk
 from playbooks.load.lengths import Lognormal
 
 SCHEMA = 1
@@ -94,11 +95,16 @@ def _work(row: Any, where: str) -> Work:
 
 
 def run_bench(
-    config: EngineConfig, spec: BenchSpec, progress: Callable[[int, int], None] = lambda *_: None
+    config: EngineConfig,
+    spec: BenchSpec,
+    repeats: int = 1,
+    crosstalk: bool = False,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Run it and return the report. `progress(done, total)` is called as requests end.
+    """Serve it `repeats` times and report the run of median throughput.
 
-    Raises ConfigError or ModelError before anything runs, EngineError when a request fails.
+    `progress(done, total)` is called as requests end. Raises ConfigError or ModelError before
+    anything runs, EngineError when a request fails.
     """
     with Engine(config) as engine:
         model = engine.loaded.spec
@@ -106,37 +112,52 @@ def run_bench(
         _refuse_misfits(engine, work)
         completion(engine.submit([0] * WARM_UP[0], SamplingParams(WARM_UP[1], ignore_eos=True)))
         rates = best_gemm_rate(engine.loaded.model.gemm_shapes())
-        engine.reset_telemetry()
-        start = time.monotonic()
-        done = _serve(engine, work, progress)
-        wall = time.monotonic() - start
-        failed = [d for d in done if d.error or len(d.token_ids) == 0]
-        if failed:
-            raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
-        flops = needed_flops(engine, done, work)
-        return {
+        runs = [_run(engine, work, rates, progress) for _ in range(repeats)]
+        runs.sort(key=lambda run: run["throughput"]["output_tok_s"])
+        report = {
             "schema": SCHEMA,
             "kind": "bench",
             "model": model.name,
             "config": config.to_dict(),
             "work": _describe(spec, work),
-            "wall_s": wall,
-            "throughput": _throughput(done, wall),
-            "latency": _latency(done),
-            "kv": _kv(engine),
-            "machine": {
-                "gemm_gflops": rates.best,
-                "gemm_by": rates.by,
-                "gemm_rates": rates.rates,
-                "cores": engine.telemetry.cores(),
-                "device": engine.device,
-                "kernels": engine.backend.name,
-            },
-            "gemm_gflop": flops / 1e9,
-            "roofline_fraction": flops / wall / (rates.best * 1e9),
-            "steps": _steps(engine, wall),
-            "memory": {"peak_rss_mib": peak_rss_mib()},
+            **runs[len(runs) // 2],
+            "repeats": [run["throughput"]["output_tok_s"] for run in runs],
         }
+        if crosstalk:
+            report["crosstalk"] = check_crosstalk(engine)
+    return report
+
+
+def _run(
+    engine: Engine, work: list[Work], rates: GemmRates, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """One run, and what it measured."""
+    engine.reset()
+    start = time.monotonic()
+    done = _serve(engine, work, progress)
+    wall = time.monotonic() - start
+    failed = [d for d in done if d.error or len(d.token_ids) == 0]
+    if failed:
+        raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
+    flops = needed_flops(engine, done, work)
+    return {
+        "wall_s": wall,
+        "throughput": _throughput(done, wall),
+        "latency": _latency(done),
+        "kv": _kv(engine),
+        "machine": {
+            "gemm_gflops": rates.best,
+            "gemm_by": rates.by,
+            "gemm_rates": rates.rates,
+            "cores": engine.telemetry.cores(),
+            "device": engine.device,
+            "kernels": engine.backend.name,
+        },
+        "gemm_gflop": flops / 1e9,
+        "roofline_fraction": flops / wall / (rates.best * 1e9),
+        "steps": _steps(engine, wall),
+        "memory": {"peak_rss_mib": peak_rss_mib()},
+    }
 
 
 def needed_flops(engine: Engine, done: list[Completion], work: list[Work]) -> float:
@@ -249,6 +270,7 @@ def _steps(engine: Engine, wall: float) -> dict[str, Any]:
         "count": totals["steps"],
         "mean_ms": wall * 1e3 / max(totals["steps"], 1),
         "preemptions": totals["preemptions"],
+        "padding_tokens": totals["padding_tokens"],
         "bound_by": {
             name.removeprefix("bound_"): count
             for name, count in sorted(totals.items())

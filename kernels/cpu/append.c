@@ -4,6 +4,7 @@
 
 #include "kv.h"
 
+#define ALONE 4 /* rows that are written before a thread team has woken */
 #define MIN_SCALE 0x1p-24f /* smallest positive half */
 
 /* Smallest half that is not below x >= 0. */
@@ -213,7 +214,7 @@ int append_kv(const Cache *cache, const Step *step, const float *qkv, const floa
     int64_t count, clipped = 0, batch = step->row_start[step->sequences];
     Tile *tiles = tiles_of(step, PAGE, &count);
     if (!tiles) return -1;
-#pragma omp parallel num_threads(threads) reduction(+ : clipped)
+#pragma omp parallel num_threads(threads) reduction(+ : clipped) if (batch > ALONE)
     {
 #pragma omp for schedule(static) nowait
         for (int64_t r = 0; r < batch; r++) rotate_queries(step, &rows, cache, r);

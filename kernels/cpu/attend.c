@@ -15,6 +15,7 @@
 #define SCORE_VECTORS (COLS <= 2 ? 6 : COLS == 3 ? 4 : 3)
 #define FIT (1536 / (DIM * GROUP))                       /* rows whose state fits in L1 */
 #define TILE_ROWS (FIT < 1 ? 1 : FIT > PAGE ? PAGE : FIT)
+#define ALONE 256 /* visits of a vector to a page that are over before a thread team has woken */
 #define VECTORS (TILE_ROWS * GROUP)
 
 /* State of the query vectors of one task. */
@@ -308,10 +309,12 @@ TASK(task_channel, CHANNEL)
 TASK(task_token, TOKEN)
 TASK(task_static, STATIC)
 
+/* Visits of one query row to one page. */
+INLINE int64_t cost(Tile tile) { return (int64_t)(tile.page + 1) * tile.rows; }
+
 static int costlier(const void *a, const void *b) {
-    const Tile *x = a, *y = b;
-    int64_t cost_x = (int64_t)(x->page + 1) * x->rows, cost_y = (int64_t)(y->page + 1) * y->rows;
-    return (cost_x < cost_y) - (cost_x > cost_y);
+    int64_t x = cost(*(const Tile *)a), y = cost(*(const Tile *)b);
+    return (x < y) - (x > y);
 }
 
 /* q, out [T, query_heads, DIM]. 0, or -1 without memory. */
@@ -320,11 +323,12 @@ int attend(const Cache *cache, const Step *step, const float *q, float *out, flo
     static void (*const tasks[])(const Cache *, const Step *, const Queries *, Tile, int64_t) = {
         task_half, task_channel, task_token, task_static};
     const Queries queries = {q, out, scale * 1.44269504f, query_heads};
-    int64_t count;
+    int64_t count, visits = 0;
     Tile *tiles = tiles_of(step, TILE_ROWS, &count);
     if (!tiles) return -1;
+    for (int64_t i = 0; i < count; i++) visits += cost(tiles[i]) * cache->kv_heads * GROUP;
     qsort(tiles, (size_t)count, sizeof *tiles, costlier); /* the long ones must not come last */
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (visits > ALONE)
     for (int64_t i = 0; i < count * cache->kv_heads; i++)
         tasks[cache->format](cache, step, &queries, tiles[i / cache->kv_heads],
                              i % cache->kv_heads);

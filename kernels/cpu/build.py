@@ -25,7 +25,7 @@ import torch  # noqa: F401  its libgomp must be mapped first, ours then joins th
 
 from kernels.errors import BuildError
 
-FLAGS = (
+FLAGS: tuple[str, ...] = (
     "-std=gnu11",
     "-O3",
     "-march=native",

@@ -3,7 +3,9 @@
 
 #include "simd.h"
 
-#define PARALLEL_ABOVE 16384 /* values: below it a thread team costs more than it saves */
+/* Values below which waking a thread team costs more than it saves. */
+#define NORM_ALONE 131072
+#define SILU_ALONE 32768
 
 INLINE f8 load_part(const float *x, int64_t n) {
     f8 v = {0};
@@ -29,7 +31,7 @@ static float sum_of_squares(const float *x, int64_t n) {
 /* y[r] = x[r] * weight / sqrt(mean(x[r]^2) + eps); x, y [rows, n] */
 void rms_norm(const float *x, const float *weight, float eps, float *y, int64_t rows, int64_t n,
               int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > PARALLEL_ABOVE)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > NORM_ALONE)
     for (int64_t r = 0; r < rows; r++) {
         const float *in = x + r * n;
         float *out = y + r * n;
@@ -45,7 +47,7 @@ INLINE f8 silu(f8 x) {
 
 /* y = silu(gate) * up; gate_up [rows, 2n], y [rows, n] */
 void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > PARALLEL_ABOVE)
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > SILU_ALONE)
     for (int64_t r = 0; r < rows; r++) {
         const float *gate = gate_up + r * 2 * n, *up = gate + n;
         float *out = y + r * n;

@@ -4,7 +4,8 @@ import sys
 import pytest
 
 from engine.errors import EngineStopped, ModelError, RequestError
-from engine.fake import MAX_MODEL_LEN, SCRIPTS, FakeEngine
+from engine.fake import SCRIPTS, FakeEngine
+from engine.fakeview import MAX_MODEL_LEN
 from engine.fakeworld import ANSWER, DT
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState

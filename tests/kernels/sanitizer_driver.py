@@ -1,4 +1,4 @@
-"""Runs every C kernel in every format; started by test_sanitizers.py, not by pytest.
+"""Runs C kernels in every format; started by test_sanitizers.py, not by pytest.
 
 torch's tensors come from malloc, so the address sanitizer guards their very ends.
 """
@@ -9,23 +9,17 @@ import os
 import sys
 
 import torch
-from kv_builders import VARIANTS, Shape, Variant, backend, feed, make_cache, random_qkv, rope
+from kv_builders import VARIANTS, Shape, Variant, feed, make_cache, random_qkv, rope
 
+from kernels import cpu
 from kernels.cpu import build
 from kernels.layout import KvStep
 from kernels.weights import BLOCK_BYTES, RawWeight
 
 os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
-build.FLAGS = (*build.FLAGS, "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
-SHAPES = [Shape(page=16, head_dim=24, group=3), Shape(page=32, head_dim=16, group=5)]
+build.FLAGS += ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+SHAPE = Shape(page=32, head_dim=24, group=4)
 CHUNKS = [[50, 1, 19], [3, 40, 27], [16, 16, 32]]
-
-
-def overrun(shape: Shape) -> None:
-    """The last token's page lies past the cache."""
-    kv = make_cache(Variant("fp16"), shape, tokens=shape.page)
-    step = KvStep.build(shape.page, [1], [0], [[len(kv.pages)]], [-1])
-    backend("cpu").append_kv(random_qkv(1, shape), kv, step, rope(shape))
 
 
 def weights() -> list[RawWeight]:
@@ -41,27 +35,31 @@ def weights() -> list[RawWeight]:
     ]
 
 
-def main() -> None:
-    run = backend("cpu")
-    if "--overrun" in sys.argv:
-        overrun(SHAPES[0])
+def decoder() -> None:
     for n in (1, 5, 64, 601):
-        run.rms_norm(torch.randn(3, n), torch.ones(n), 1e-5)
-        run.silu_mul(torch.randn(40, 2 * n))
+        cpu.rms_norm(torch.randn(3, n), torch.ones(n), 1e-5)
+        cpu.silu_mul(torch.randn(40, 2 * n))
     for rows in (1, 7):
         for weight in weights():
-            packed = run.pack(weight)
-            run.linear(torch.randn(rows, weight.cols), packed, torch.ones(weight.rows))
-            run.embed(packed, torch.arange(rows))
-    steps = 0
-    for shape in SHAPES:
-        for variant in VARIANTS:
-            xs = [random_qkv(sum(chunks), shape, seed=i) for i, chunks in enumerate(CHUNKS)]
-            kv = make_cache(variant, shape, sequences=3, tokens=80)
-            feed(run, kv, xs, CHUNKS, shape)
-            steps += len(CHUNKS[0])
-    print("steps", steps)
+            packed = cpu.pack(weight)
+            cpu.linear(torch.randn(rows, weight.cols), packed, torch.ones(weight.rows))
+            cpu.embed(packed, torch.arange(rows))
+
+
+def cache() -> None:
+    for variant in VARIANTS:
+        xs = [random_qkv(sum(chunks), SHAPE, seed=i) for i, chunks in enumerate(CHUNKS)]
+        kv = make_cache(variant, SHAPE, sequences=3, tokens=80)
+        feed(cpu, kv, xs, CHUNKS, SHAPE)
+
+
+def overrun() -> None:
+    """The last token's page lies past the cache."""
+    kv = make_cache(Variant("fp16"), SHAPE, tokens=SHAPE.page)
+    step = KvStep.build(SHAPE.page, [1], [0], [[len(kv.pages)]], [-1])
+    cpu.append_kv(random_qkv(1, SHAPE), kv, step, rope(SHAPE))
 
 
 if __name__ == "__main__":
-    main()
+    {"decoder": decoder, "cache": cache, "overrun": overrun}[sys.argv[1]]()
+    print("done")

@@ -39,7 +39,10 @@ BATCHES = {
     "odd lengths": ([7, 1, 33, 1, 50], [0, 13, 45, 64, 3]),
     "many rows": ([1] * 40 + [60], [*range(0, 120, 3), 20]),
 }
-ids = {"ids": lambda s: f"P{s.page}-D{s.head_dim}-G{s.group}"}
+
+
+def sizes(shape: Shape) -> str:
+    return f"P{shape.page}-D{shape.head_dim}-G{shape.group}"
 
 
 def filled(
@@ -59,7 +62,7 @@ def filled(
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, **ids)
+@pytest.mark.parametrize("shape", SHAPES, ids=sizes)
 def test_a_step_equals_the_reference(
     shape: Shape, variant: Variant, batch: tuple[list[int], list[int]]
 ) -> None:
@@ -77,7 +80,7 @@ def test_a_step_equals_the_reference(
     torch.testing.assert_close(got, want, rtol=2e-5, atol=5e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES, **ids)
+@pytest.mark.parametrize("shape", SHAPES, ids=sizes)
 def test_norm_and_rotation_equal_the_reference(shape: Shape) -> None:
     cpu = backend("cpu")
     theirs, step = filled(Variant("fp16"), shape, [19, 1], [5, 40])

@@ -33,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sanitized")
 
 
-def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, part: str) -> subprocess.CompletedProcess[str]:
     backend("cpu")  # skips without a compiler
     environment = os.environ | {
         "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
@@ -43,20 +43,21 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         "OMP_NUM_THREADS": "2",
     }
-    command = [sys.executable, str(DRIVER), *arguments]
+    command = [sys.executable, str(DRIVER), part]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
-def test_no_kernel_touches_what_is_not_its_own(home: Path) -> None:
-    done = run(home)
+@pytest.mark.parametrize("part", ["cache", "decoder"])
+def test_no_kernel_touches_what_is_not_its_own(home: Path, part: str) -> None:
+    done = run(home, part)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["steps", "54"]
+    assert done.stdout.split() == ["done"]
 
 
 def test_the_sanitizer_would_notice(home: Path) -> None:
     """A page id past the cache: without a report the test above proves nothing."""
-    done = run(home, "--overrun")
+    done = run(home, "overrun")
     assert done.returncode == 99
     assert "heap-buffer-overflow" in done.stderr

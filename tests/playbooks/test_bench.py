@@ -29,7 +29,9 @@ def test_the_report_counts_what_was_served(folder):
     assert resolve(str(folder)) == folder
     seen = []
     spec = BenchSpec(requests=12, prompt_mean=20, output_mean=10)
-    report = run_bench(config(folder), spec, lambda done, total: seen.append((done, total)))
+    report = run_bench(
+        config(folder), spec, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen[-1] == (12, 12)
     work = report["work"]
     assert (report["schema"], report["kind"], work["requests"]) == (1, "bench", 12)
@@ -70,6 +72,13 @@ def test_a_workload_file_is_the_work(tmp_path, folder):
     assert make_work(BenchSpec(workload=path), 100, 100) == [Work([5, 6, 7], 2), Work("the", 1)]
     report = run_bench(config(folder), BenchSpec(workload=path))
     assert report["work"]["output_tokens"] == 3
+
+
+def test_repeats_report_the_median_run_and_crosstalk_finds_none(folder):
+    spec = BenchSpec(requests=4, prompt_mean=8, output_mean=4)
+    report = run_bench(config(folder), spec, repeats=3, crosstalk=True)
+    assert sorted(report["repeats"])[1] == report["throughput"]["output_tok_s"]
+    assert report["crosstalk"] == {"requests": 16, "differing": 0, "mixed": 0, "examples": []}
 
 
 @pytest.mark.parametrize(

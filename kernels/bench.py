@@ -1,0 +1,244 @@
+"""Times every kernel beside what the machine could do: `python -m kernels.bench`.
+
+One row per operation, format and backend. "of roof" is the time that the bytes (or the
+multiply-adds, whichever take longer) need at the rates measured in the same run, over the
+time that passed. Pages and weights are cold: consecutive calls use those of different
+layers. Activations are not, as in a decoder; small operations can pass the roof that way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import torch
+
+from kernels.cpu.build import load
+from kernels.dispatch import Backend, select
+from kernels.errors import KernelError
+from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
+from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight, Rope
+
+COLD_BYTES = 96 << 20
+"""Data that a benchmark walks through: more than the last cache level holds."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Measured ceilings of this machine with torch's number of threads."""
+
+    bytes_per_s: float
+    flops_per_s: float
+
+    def share(self, work: Work, seconds: float) -> float:
+        """Least possible time over the time taken."""
+        return max(work.nbytes / self.bytes_per_s, work.flops / self.flops_per_s) / seconds
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call moves and computes at least."""
+
+    nbytes: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    op: str
+    fmt: str
+    call: Callable[[], object]
+    work: Work
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One decoder layer and its load."""
+
+    sequences: int = 48
+    context: int = 512
+    prompt: int = 512
+    kv_heads: int = 3
+    group: int = 3
+    head_dim: int = 64
+    page: int = 16
+    hidden: int = 576
+    mlp: int = 1536
+
+    @property
+    def query_heads(self) -> int:
+        return self.kv_heads * self.group
+
+
+def measure(call: Callable[[], object], seconds: float = 0.3, least: int = 5) -> list[float]:
+    """Seconds of each call, for about `seconds` in all; the first one warms up."""
+    call()
+    times: list[float] = []
+    while len(times) < least or sum(times) < seconds:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def measure_roof() -> Roof:
+    """Multiply-adds from registers, and reading memory, both in C."""
+    library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
+    threads, rounds = torch.get_num_threads(), 1 << 22
+    data = torch.ones(COLD_BYTES // 2)
+    fma = min(measure(lambda: library.multiply_add(ctypes.c_int64(rounds), threads)))
+    read = min(
+        measure(
+            lambda: library.read_all(
+                ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(len(data)), threads
+            )
+        )
+    )
+    return Roof(4 * len(data) / read, 2 * 8 * 12 * rounds * threads / fma)
+
+
+def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
+    """One layer, filled with plausible numbers."""
+    layout = PageLayout(FORMATS[name], sizes.kv_heads, sizes.head_dim, sizes.page)
+    raw = torch.zeros(pages, sizes.kv_heads, layout.head_bytes, dtype=torch.uint8)
+    for section in layout.sections:
+        view = layout.view(raw, section)
+        if view.dtype == torch.int8:
+            view.random_(-100, 100)
+        else:
+            view.copy_(torch.full((), 0.01) if "scale" in section else torch.randn(view.shape))
+    slab = torch.randn(blocks, sizes.kv_heads, 2, layout.block_elements).to(HP)
+    scale = torch.full((sizes.kv_heads, sizes.head_dim), 0.03)
+    lanes = torch.zeros(sizes.kv_heads, 0, dtype=torch.int32)
+    return LayerKv(layout, raw, slab, slab.clone(), lanes, scale, scale)
+
+
+def cache_cases(run: Backend, name: str, sizes: Sizes) -> Iterator[Case]:
+    """Decode of every sequence at once, then one prompt in one piece."""
+    s, tokens = sizes, max(sizes.context, sizes.prompt)
+    each = tokens // s.page + 1
+    blocks = max(s.sequences, s.prompt // s.page + 1)
+    one = random_cache(name, s, s.sequences * each, blocks)
+    copies = max(2, -(-COLD_BYTES // one.pages.nbytes)) if run.name != "reference" else 2
+    layers = [one, *(random_cache(name, s, len(one.pages), blocks) for _ in range(copies - 1))]
+    ids = torch.randperm(len(one.pages)).tolist()
+    tables = [ids[b * each : (b + 1) * each] for b in range(s.sequences)]
+    rope = Rope.table(1 / 10_000 ** (torch.arange(0, s.head_dim, 2) / s.head_dim), tokens + 1)
+    decode = KvStep.build(
+        s.page,
+        [1] * s.sequences,
+        [s.context - 1] * s.sequences,
+        tables,
+        list(range(s.sequences)),
+    )
+    prefill = KvStep.build(s.page, [s.prompt], [0], tables[:1], [0])
+    for label, step in (("decode", decode), ("prefill", prefill)):
+        rows = len(step.positions)
+        qkv = torch.randn(rows, (s.query_heads + 2 * s.kv_heads) * s.head_dim)
+        q = torch.randn(rows, s.query_heads, s.head_dim)
+        kv = cycle(layers)
+
+        def append(
+            x: torch.Tensor = qkv, step: KvStep = step, kv: Iterator[LayerKv] = kv
+        ) -> object:
+            return run.append_kv(x, next(kv), step, rope)
+
+        def attend(q: torch.Tensor = q, step: KvStep = step, kv: Iterator[LayerKv] = kv) -> object:
+            return run.attend(q, next(kv), step, s.head_dim**-0.5)
+
+        keys = float((step.positions + 1).sum())
+        read = s.sequences * s.context if label == "decode" else s.prompt
+        moved = one.layout.bytes_per_token * read + 2 * 4 * q.numel()
+        flops = 4 * keys * s.query_heads * s.head_dim
+        written = 4 * qkv.numel() + 4 * q.numel() + one.layout.bytes_per_token * rows
+        yield Case(f"append {label}", name, append, Work(written, 3 * qkv.numel()))
+        yield Case(f"attend {label}", name, attend, Work(moved, flops))
+
+
+def row_cases(run: Backend, rows: int, sizes: Sizes) -> Iterator[Case]:
+    x, weight = torch.randn(rows, sizes.hidden), torch.ones(sizes.hidden)
+    pair = torch.randn(rows, 2 * sizes.mlp)
+    yield Case(
+        f"rms_norm {rows}",
+        "f32",
+        lambda: run.rms_norm(x, weight, 1e-5),
+        Work(8 * x.numel(), 4 * x.numel()),
+    )
+    yield Case(
+        f"silu_mul {rows}",
+        "f32",
+        lambda: run.silu_mul(pair),
+        Work(6 * pair.numel(), 10 * pair.numel()),
+    )
+
+
+def linear_cases(run: Backend, encoding: str, sizes: Sizes) -> Iterator[Case]:
+    """hidden -> 2 · mlp, with cold weights."""
+    n, k = 2 * sizes.mlp, sizes.hidden
+    if encoding in FLOAT:
+        raw = RawWeight.dense((torch.randn(n, k) * 0.02).to(FLOAT[encoding]))
+    else:
+        row = k // 32 * BLOCK_BYTES[encoding]
+        raw = RawWeight(encoding, n, k, torch.randint(0, 50, (n, row), dtype=torch.uint8))
+    weights = [run.pack(raw) for _ in range(-(-COLD_BYTES // max(raw.nbytes, n * k)))]
+    for rows in (1, 48, 256):
+        x, turn = torch.randn(rows, k), cycle(weights)
+
+        def call(x: torch.Tensor = x, turn: Iterator[object] = turn) -> object:
+            return run.linear(x, next(turn))
+
+        moved = raw.nbytes + 4 * rows * (n + k)
+        yield Case(f"linear {rows}", encoding, call, Work(moved, 2 * rows * n * k))
+
+
+def cases(run: Backend, sizes: Sizes, formats: list[str]) -> Iterator[Case]:
+    for name in formats:
+        yield from cache_cases(run, name, sizes)
+    for rows in (1, sizes.sequences, 256):
+        yield from row_cases(run, rows, sizes)
+    for encoding in (*FLOAT, *BLOCK_BYTES):
+        yield from linear_cases(run, encoding, sizes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
+    parser.add_argument("--backend", nargs="*", default=["cpu", "reference"])
+    parser.add_argument("--format", nargs="*", default=list(FORMATS), choices=list(FORMATS))
+    parser.add_argument("--sequences", type=int, default=48)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--prompt", type=int, default=512)
+    options = parser.parse_args()
+    sizes = Sizes(options.sequences, options.context, options.prompt)
+    try:
+        roof = measure_roof()
+        print(
+            f"{torch.get_num_threads()} threads: {roof.bytes_per_s / 1e9:.1f} GB/s read, "
+            f"{roof.flops_per_s / 1e9:.0f} GFLOP/s multiply-add"
+        )
+        print(f"{sizes}\n")
+        print(f"{'op':16}{'format':14}{'backend':11}{'least ms':>10}{'median':>10}", end="")
+        print(f"{'MB':>9}{'MFLOP':>9}{'of roof':>9}")
+        for backend in options.backend:
+            run = select(backend)
+            for case in cases(run, sizes, options.format):
+                times = measure(case.call)
+                print(
+                    f"{case.op:16}{case.fmt:14}{run.name:11}{min(times) * 1e3:10.3f}"
+                    f"{statistics.median(times) * 1e3:10.3f}{case.work.nbytes / 1e6:9.2f}"
+                    f"{case.work.flops / 1e6:9.1f}{roof.share(case.work, min(times)):9.1%}",
+                    flush=True,
+                )
+    except KernelError as error:
+        raise SystemExit(f"bench: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
