@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import kernels  # noqa: F401  before torch: it settles how idle OpenMP threads wait
+
 if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.core import Engine

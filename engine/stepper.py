@@ -172,6 +172,8 @@ class Stepper:
     # --- requests -----------------------------------------------------------------------
 
     def _admit(self, request: Request) -> None:
+        if request.id not in self.open:
+            return  # it ended while the tokenizer had it
         request.stamps.queued = self._clock()
         request.stream.prompt_tokens = len(request.prompt_ids)
         self.telemetry.arrived(request)

@@ -96,23 +96,25 @@ def scale_rows(weight: RawWeight, factors: torch.Tensor) -> RawWeight:
 
     Block scales are float16: where one would leave its range, the matrix becomes float32.
     """
+    wide = factors[:, None]
     if weight.encoding in FLOAT:
-        scaled = (weight.data.float() * factors[:, None]).to(weight.data.dtype)
-        candidate = RawWeight.dense(scaled)
-    else:
-        candidate = _scale_blocks(weight, factors.numpy())
-    wanted = weight.dequantise() * factors[:, None]
-    return candidate if torch.equal(candidate.dequantise(), wanted) else RawWeight.dense(wanted)
+        exact = weight.data.float() * wide
+        same = exact.to(weight.data.dtype)
+        return RawWeight.dense(same if torch.equal(same.float(), exact) else exact)
+    return _scale_blocks(weight, factors.numpy()) or RawWeight.dense(weight.dequantise() * wide)
 
 
-def _scale_blocks(weight: RawWeight, factors: np.ndarray) -> RawWeight:
+def _scale_blocks(weight: RawWeight, factors: np.ndarray) -> RawWeight | None:
     """Every block starts with its scale, and q4_1's minimum follows: both are float16."""
     size = BLOCK_BYTES[weight.encoding]
     blocks = weight.data.numpy().reshape(weight.rows, weight.cols // BLOCK, size).copy()
     head = 4 if weight.encoding == "q4_1" else 2
     scales = blocks[..., :head].copy().view(np.float16).astype(np.float32)
+    exact = scales * factors[:, None, None].astype(np.float32)
     with np.errstate(over="ignore", under="ignore"):
-        scaled = (scales * factors[:, None, None].astype(np.float32)).astype(np.float16)
+        scaled = exact.astype(np.float16)
+    if not np.array_equal(scaled.astype(np.float32), exact):
+        return None
     blocks[..., :head] = scaled.view(np.uint8)
     data = torch.from_numpy(blocks.reshape(weight.data.shape))
     return RawWeight(weight.encoding, weight.rows, weight.cols, data)

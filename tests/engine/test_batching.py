@@ -73,7 +73,7 @@ def ids(plan):
 # --- admission --------------------------------------------------------------------------
 
 
-def test_a_small_one_passes_a_big_one_that_does_not_fit():  # K20
+def test_k20_a_small_one_passes_a_big_one_that_does_not_fit():
     world = World(pages=12, cap=4)
     world.add(30, output=14)  # holds 8 of 12 pages and grows to 11
     world.step()
@@ -84,7 +84,7 @@ def test_a_small_one_passes_a_big_one_that_does_not_fit():  # K20
     assert all(r.finish_reason is FinishReason.STOP for r in (big, small))
 
 
-def test_a_big_one_is_passed_a_bounded_number_of_times():  # K20
+def test_k20_a_big_one_is_passed_a_bounded_number_of_times():
     world = World(pages=12, cap=4)
     keeper = world.add(18, output=1000, end=900)
     world.step()
@@ -97,7 +97,7 @@ def test_a_big_one_is_passed_a_bounded_number_of_times():  # K20
     assert big.passed <= PASSES_MAX
 
 
-def test_a_cold_request_does_not_starve_under_a_stream_of_high_priority():  # K24
+def test_k24_a_cold_request_does_not_starve_under_a_stream_of_high_priority():
     world = World(cap=1, pages=64)
     cold = world.add(4, output=2, priority=Priority.LOW)
     rounds = 0
@@ -118,7 +118,7 @@ def test_higher_priority_goes_first_and_equals_go_in_order():
     assert order == ["r3", "r1", "r2", "r0"]
 
 
-def test_paused_as_many_as_the_cap_and_then_freed_admission_resumes():  # K21
+def test_k21_paused_as_many_as_the_cap_and_then_freed_admission_resumes():
     world = World(cap=2)
     world.add(2, output=2)
     world.add(2, output=2)
@@ -135,7 +135,7 @@ def test_paused_as_many_as_the_cap_and_then_freed_admission_resumes():  # K21
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_under_any_load_little_is_recomputed_and_nobody_is_preempted_often(seed):  # K22
+def test_k22_under_any_load_little_is_recomputed_and_nobody_is_preempted_often(seed):
     rng = random.Random(seed)
     world = World(pages=40, cap=16, budget=64)
     for _ in range(150):
@@ -226,14 +226,14 @@ def test_equal_tokens_after_different_prefixes_are_different_pages():
     assert index.find([1, 2, 5, 6], 2) == [0, 1]
 
 
-def test_another_format_has_another_root():  # K28
+def test_k28_another_format_has_another_root():
     one, two = PrefixIndex("model fp16"), PrefixIndex("model int8_channel")
     assert one.root != two.root
     one.publish(0, two.root, [1, 2])
     assert one.find([1, 2], 2) == []
 
 
-def test_cancelling_the_queue_returns_pinned_prefixes():  # K6
+def test_k6_cancelling_the_queue_returns_pinned_prefixes():
     world = World(index=PrefixIndex(), cap=2)
     world.add(list(range(12)), output=1)
     world.run()
@@ -245,7 +245,7 @@ def test_cancelling_the_queue_returns_pinned_prefixes():  # K6
     assert world.pool.references == 0
 
 
-def test_usage_never_exceeds_the_pool():  # K7, K8
+def test_k7_k8_usage_never_exceeds_the_pool():
     world = World(pages=8, index=PrefixIndex())
     for i in range(30):
         world.add([i % 3, *range(11)], output=3)

@@ -32,7 +32,7 @@ def alone(prompt, params, **settings):
 
 @pytest.mark.parametrize("kernels", BACKENDS)
 @pytest.mark.parametrize("kv_format", FORMATS)
-def test_sixteen_staggered_requests_equal_each_one_alone(kernels, kv_format):  # K31
+def test_k31_sixteen_staggered_requests_equal_each_one_alone(kernels, kv_format):
     settings = {"kernels": kernels, "kv_format": kv_format}
     engine = tiny_engine(**settings)
     lengths = [1 + i for i in range(16)]
@@ -65,7 +65,7 @@ def test_preemption_changes_nothing(kv_format):
         assert answer.token_ids == alone(prompt, forced(50), kv_format=kv_format).token_ids
 
 
-def test_neighbours_do_not_share_sampling_parameters():  # K30
+def test_k30_neighbours_do_not_share_sampling_parameters():
     (prompt,) = prompts(1, seed=5)
     mix = [
         forced(12),
@@ -93,7 +93,7 @@ def test_what_a_seed_gives_does_not_depend_on_the_neighbours():
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
-def test_a_cancelled_request_frees_everything_within_two_steps(steps):  # K1, K3, K4, K9
+def test_k1_k3_k4_k9_a_cancelled_request_frees_everything_within_two_steps(steps):
     engine = tiny_engine()
     stream = engine.submit(prompts(1, longest=100)[0] * 3, forced(500))
     for _ in range(steps):
@@ -108,7 +108,7 @@ def test_a_cancelled_request_frees_everything_within_two_steps(steps):  # K1, K3
     assert completion(stream, 1).finish_reason is FinishReason.CANCELLED
 
 
-def test_a_queued_request_that_is_cancelled_computes_nothing():  # K3
+def test_k3_a_queued_request_that_is_cancelled_computes_nothing():
     engine = tiny_engine(max_batch=1)
     first = engine.submit([5] * 4, forced(3))
     second = engine.submit([6] * 90, forced(3))
@@ -137,7 +137,7 @@ def test_the_models_longest_context_ends_it():
     ("prompt", "why"),
     [([], "no tokens"), ("", "no tokens"), ([5] * 300, "limit"), ([9999], "vocabulary")],
 )
-def test_what_cannot_be_served_is_rejected_and_neighbours_finish(prompt, why):  # K35, K19
+def test_k35_k19_what_cannot_be_served_is_rejected_and_neighbours_finish(prompt, why):
     engine = tiny_engine()
     good = engine.submit([5, 6, 7], forced(4))
     bad = engine.submit(prompt, forced(4))
@@ -227,7 +227,7 @@ def eos_engine(eos, tokens):
         ({"min_tokens": 1, "stop_token_ids": (50,)}, (51, 4), "stop"),
     ],
 )
-def test_eos_is_a_set_and_user_stop_ids_are_another(params, output, reason):  # K34
+def test_k34_eos_is_a_set_and_user_stop_ids_are_another(params, output, reason):
     wanted = [[3, 4, 51], [4, 3, 51], [50, 51], [50, 51], [3, 4, 51]]
     engine = eos_engine({3, 4}, wanted)
     (answer,) = answers(engine, [engine.submit([9, 9], SamplingParams(**params))])

@@ -44,7 +44,7 @@ def stream(pieces, stop):
         (["xENENDy"], "xEN", True),
     ],
 )
-def test_nothing_of_the_stop_string_leaks(pieces, text, stopped):
+def test_k33_nothing_of_the_stop_string_leaks(pieces, text, stopped):
     shown, ended = stream(pieces, ("END",))
     assert ("".join(shown), ended) == (text, stopped)
 

@@ -121,7 +121,7 @@ def test_the_ledger_of_a_running_engine_is_taken_between_steps():
 # --- cancelled while the tokenizer has it -----------------------------------------------------
 
 
-def test_cancelled_before_it_was_tokenized_it_computes_nothing():  # K4
+def test_k4_cancelled_before_it_was_tokenized_it_computes_nothing():
     engine = tiny_engine()
     engine._tokenizers.submit(lambda: None)
     stream = engine.submit("the world", forced(50))
@@ -136,7 +136,7 @@ def test_cancelled_before_it_was_tokenized_it_computes_nothing():  # K4
 # --- the watchdog -------------------------------------------------------------------------
 
 
-def test_the_watchdog_names_lost_pages_and_recovers():  # K21
+def test_k21_the_watchdog_names_lost_pages_and_recovers():
     now = [1]
     engine = tiny_engine(pages=8, stall_s=5.0, max_batch=4)
     engine._stepper._clock = lambda: now[0]
@@ -175,7 +175,7 @@ def test_idle_and_paused_are_no_alarm():
 # --- long prompts -------------------------------------------------------------------------
 
 
-def test_a_long_prompt_delays_decoders_by_at_most_one_budget():  # K18
+def test_k18_a_long_prompt_delays_decoders_by_at_most_one_budget():
     engine = tiny_engine(pages=64, token_budget=32, max_batch=9, max_model_len=250)
     decoders = [engine.submit([5 + i], forced(40)) for i in range(8)]
     engine.step()

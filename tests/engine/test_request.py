@@ -8,7 +8,7 @@ from engine.stream import Stream
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1.5, "10", None, True, 10**9])
-def test_max_tokens_out_of_range_is_refused(value):  # K36
+def test_k36_max_tokens_out_of_range_is_refused(value):
     with pytest.raises(RequestError, match="max_tokens"):
         SamplingParams(max_tokens=value)
 

@@ -74,7 +74,7 @@ def test_finished_ones_leave_and_waiting_ones_fill_the_gap_in_the_next_step():
     assert world.step()[0] == [("r1", 1), ("r2", 2)]
 
 
-def test_what_never_fits_is_refused_with_the_reason():  # K19, K35
+def test_k19_k35_what_never_fits_is_refused_with_the_reason():
     scheduler = World(pages=4, longest=100).scheduler
 
     def refusal(prompt):
@@ -87,7 +87,7 @@ def test_what_never_fits_is_refused_with_the_reason():  # K19, K35
     assert refusal(15) is None
 
 
-def test_one_that_outgrows_the_pool_ends_with_kv_capacity_and_the_engine_goes_on():  # K23
+def test_k23_one_that_outgrows_the_pool_ends_with_kv_capacity_and_the_engine_goes_on():
     world = World(pages=3, cap=2)
     big = world.add(10, output=100)
     small = world.add(3, output=2)
@@ -107,7 +107,7 @@ def test_preemption_takes_the_youngest_and_recomputes_it():
     assert world.pool.free == world.pool.total
 
 
-def test_tail_of_a_starved_pool_still_drains():  # K15
+def test_k15_tail_of_a_starved_pool_still_drains():
     world = World(pages=8, cap=4, budget=8)
     for _ in range(5):
         world.add(6, output=10)
@@ -138,7 +138,7 @@ def test_ended_requests_do_not_pile_up_behind_far_deadlines():
 
 
 @pytest.mark.parametrize("state", ["waiting", "prefill", "decode", "preempted", "finished"])
-def test_finish_is_legal_and_idempotent_in_every_state(state):  # K4
+def test_k4_finish_is_legal_and_idempotent_in_every_state(state):
     world = World(pages=30, budget=8)
     request = world.add(12, output=6)
     if state != "waiting":

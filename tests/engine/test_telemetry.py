@@ -28,7 +28,7 @@ def test_a_ring_keeps_the_newest():
     assert len(Ring(3, 1).since(0)) == 0
 
 
-def test_repeating_events_are_one_line_a_minute_with_their_count(monkeypatch):  # K39
+def test_k39_repeating_events_are_one_line_a_minute_with_their_count(monkeypatch):
     telemetry = Telemetry()
     now = [1000.0]
     monkeypatch.setattr("engine.telemetry.time.time", lambda: now[0])
@@ -89,7 +89,7 @@ def test_step_shares_split_the_forward_by_tokens():
     assert (shares.plan, shares.forward_prefill, shares.forward_decode) == (0.1, 0.6, 0.2)
 
 
-def test_nothing_grows_with_the_number_of_requests():  # K10, K11
+def test_k10_k11_nothing_grows_with_the_number_of_requests():
     telemetry = Telemetry()
     sizes = []
     for i in range(3):

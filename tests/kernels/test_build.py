@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -118,3 +119,24 @@ def test_torch_and_the_kernels_share_one_thread_pool() -> None:
 def test_denormals_survive_the_kernels() -> None:
     backend("cpu").silu_mul(torch.ones(1, 16))
     assert float(torch.tensor(1e-40) * 0.5) > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "")],
+)
+def test_idle_threads_give_way_unless_told_otherwise(given: dict[str, str], spins: str) -> None:
+    clean = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    code = (
+        "import kernels, os, sys\n"
+        "print(os.environ.get('GOMP_SPINCOUNT', ''), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(build.__file__).parents[2],
+        env=clean | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"{spins} False".strip()

@@ -1,0 +1,1 @@
+"""The operator's console: screens, commands, and the one bridge to an engine."""

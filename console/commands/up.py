@@ -1,0 +1,103 @@
+"""`evewatch up`: the console on an engine."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from console.commands.common import engine_options, settings
+from engine.errors import ConfigError
+
+CPU_LOAD_SCALE = 0.15
+"""Lengths of real chats times this are what two cores serve at a pace worth watching."""
+
+
+class LoadKind(StrEnum):
+    CHAT = "chat"
+    CODE = "code"
+    NONE = "none"
+
+
+@engine_options
+def up(
+    flags: dict[str, Any],
+    load: Annotated[
+        LoadKind, typer.Option("--load", help="Traffic that keeps the engine busy.")
+    ] = LoadKind.CHAT,
+    load_scale: Annotated[
+        float | None,
+        typer.Option("--load-scale", help="Lengths of the load, times this (0.15 on a CPU)."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Requests/s of the load; follows the queue by default."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the load.")] = 0,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="A scripted engine: no model, no torch.")
+    ] = False,
+    readonly: Annotated[
+        bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
+    ] = False,
+) -> None:
+    """Open the console on the embedded engine."""
+    if rate is not None and not rate > 0:
+        raise ConfigError(f"--rate: expected requests per second above 0, got {rate:g}")
+    if load_scale is not None and not load_scale > 0:
+        raise ConfigError(f"--load-scale: expected a factor above 0, got {load_scale:g}")
+    if not sys.stdout.isatty():
+        raise ConfigError("up: needs a terminal; use `evewatch bench` or `generate` in scripts")
+    if demo:
+        from console.app import build_app
+        from engine.fake import FakeEngine
+
+        _run(build_app(FakeEngine(seed=seed), readonly=readonly))
+        return
+    config = settings({"kv_memory": "256M"}, **flags)
+    from console.app import build_app
+    from engine.core import Engine
+
+    engine = Engine(config)
+    traffic = _traffic(engine, load, load_scale, rate, seed)
+    _run(build_app(engine, readonly=readonly, load=traffic))
+
+
+def _traffic(
+    engine: Any, kind: LoadKind, scale: float | None, rate: float | None, seed: int
+) -> Any:
+    """What keeps the engine busy, or None."""
+    if kind is LoadKind.NONE:
+        return None
+    import torch
+
+    from playbooks.load.embedded import BackgroundLoad
+    from playbooks.load.lengths import PRESETS
+
+    factor = scale or (1.0 if torch.cuda.is_available() else CPU_LOAD_SCALE)
+    return BackgroundLoad(engine, PRESETS[kind.value].scaled(factor), rate, seed)
+
+
+def _run(console: Any) -> None:
+    _keep_logs_off_the_screen()
+    console.run()
+    if console.exit_error is not None:
+        raise console.exit_error
+
+
+def _keep_logs_off_the_screen() -> None:
+    """What the engine logs goes to a file while the console has the terminal."""
+    import logging
+
+    from engine.paths import user_folder
+
+    folder = user_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=folder / "evewatch.log",
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        level=logging.WARNING,
+        force=True,
+    )

@@ -1,0 +1,29 @@
+"""What threads tell the console. Handlers own the widgets; a newer message replaces an older
+one of its kind that nobody has read yet."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+
+class EngineUp(Message):
+    """start() has returned."""
+
+
+class EngineFailed(Message):
+    """start() raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class EngineDown(Message):
+    """stop() has returned, or took too long; the console may end."""
+
+
+class AnswerArrived(Message):
+    """The stream of a running answer has something to take."""
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, AnswerArrived)

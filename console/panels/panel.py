@@ -1,0 +1,79 @@
+"""Panel: one framed part of the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+
+from console.panels.lineview import LineView
+from console.panels.specs import PanelSpec
+from console.renderables.frame import Frame
+from console.renderables.header import suffix
+from console.renderables.lines import Line, Span, boxed, ruled
+
+WIDE = (116, 34)
+"""Columns and rows of a window from which on panels have a box around them; in a smaller one
+there is a rule above them."""
+_RAISED = str.maketrans("123456789", "¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class Framed(LineView):
+    """Lines under a title, in a box or under a rule, by the size of the window."""
+
+    @property
+    def is_boxed(self) -> bool:
+        width, height = self.app.size
+        return width >= WIDE[0] and height >= WIDE[1]
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Width and height inside the frame."""
+        width, height = self.size
+        return (width - 4, height - 2) if self.is_boxed else (width - 2, height - 1)
+
+    def set_body(self, title: Line, body: Sequence[Line]) -> None:
+        self.set_lines([title, *body])
+
+    def line_at(self, y: int, width: int, height: int) -> Line:
+        draw = boxed if self.is_boxed else ruled
+        return draw(super().line_at(y, width, height), y, width, height)
+
+    @property
+    def text(self) -> str:
+        """Without the frame and the title."""
+        return super().text.partition("\n")[2]
+
+
+class Panel(Framed):
+    """`show` a Frame; the spec's renderable decides what the lines are."""
+
+    def __init__(self, spec: PanelSpec) -> None:
+        super().__init__(id=spec.id)
+        self.spec = spec
+        self._frame: Frame | None = None
+
+    @property
+    def maximised(self) -> bool:
+        return self.has_class("-maximised")
+
+    def show(self, frame: Frame) -> None:
+        self._frame = frame
+        self.set_class(not frame.trusted, "-old")
+        width, height = self.room
+        if self.display and width > 0 and height > 0:
+            draw = self.spec.detail if self.maximised else self.spec.draw
+            self.set_body(self._title(frame), draw(frame, width, height))
+
+    def _title(self, frame: Frame) -> Line:
+        name = Span(f"{self.spec.key.translate(_RAISED)} {self.spec.title}", "title")
+        note = suffix(frame, self.spec.reported(frame.snapshot))
+        return (name, Span(note, "faint" if frame.trusted else "trouble")) if note else (name,)
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self._frame is not None:
+            self.show(self._frame)
+
+    async def _on_click(self, event: events.Click) -> None:
+        if event.chain == 2:
+            await self.run_action(f"screen.maximise_panel('{self.spec.id}')")

@@ -1,0 +1,30 @@
+"""Events: what happened, the newest first."""
+
+from __future__ import annotations
+
+from console import format as fmt
+from console.renderables.frame import Frame
+from console.renderables.lines import ALARM, Line, Role, Span, fit, text_line
+from engine.snapshot import Event
+
+TROUBLE = frozenset({"preempt", "reject", "error", "timeout", "watchdog"})
+
+
+def event_line(event: Event, width: int) -> Line:
+    trouble = event.kind in TROUBLE
+    role: Role = "trouble" if trouble else "text"
+    times = f" ×{event.count:,}" if event.count > 1 else ""
+    sign = f"{ALARM} " if trouble else "  "
+    head = Span(f"{fmt.clock(event.time)} ", "faint")
+    return fit((head, Span(sign, role), Span(event.text + times, role)), width)
+
+
+def overview(frame: Frame, width: int, height: int) -> list[Line]:
+    newest = list(reversed(frame.snapshot.events[-height:])) if height > 0 else []
+    if not newest and height > 0:
+        return [text_line("nothing has happened yet", "faint")]
+    return [event_line(event, width) for event in newest]
+
+
+detail = overview
+"""Maximised, the panel has room for the whole tail and for whole lines."""

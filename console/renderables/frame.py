@@ -1,0 +1,40 @@
+"""Frame: all that one drawing of the screen depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from console.history import History
+from engine.snapshot import Snapshot, SourceState
+
+
+class Phase(StrEnum):
+    LOADING = "loading"
+    """The engine's start() has not returned."""
+    UP = "up"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    history: History = field(default_factory=History)
+    phase: Phase = Phase.UP
+    phase_s: float = 0.0
+    """Seconds in this phase."""
+    loading: str = ""
+    """What is being loaded."""
+    readonly: bool = False
+    paused: bool = False
+    """The display stands still; the engine does not."""
+
+    @property
+    def trusted(self) -> bool:
+        """The numbers are of now."""
+        return self.snapshot.source.state is SourceState.LIVE
+
+    @property
+    def now(self) -> float:
+        """The right edge of graphs, Unix seconds."""
+        return self.history.newest_time

@@ -1,0 +1,93 @@
+"""Sparklines, bars and charts in block characters. A gap in the data stays a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from console import format as fmt
+from console.history import Series
+from console.renderables.lines import Line, Span, fit, spread, text_line, width_of
+
+BIN_S = 2.0
+"""Seconds in one cell of a sparkline."""
+CHART_SPAN_S = 120.0
+"""Of charts on the overview."""
+LONG_SPAN_S = 600.0
+"""Of charts in a maximised panel."""
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+Format = Callable[[float | None], str]
+
+
+def blocks(values: Sequence[float | None], top: float, row: int = 0, rows: int = 1) -> str:
+    """One text row of a graph `rows` high (row 0 is the lowest) scaled from 0 to `top`.
+
+    A value above zero always shows; a missing one leaves a space.
+    """
+    cells = []
+    for value in values:
+        if value is None or top <= 0:
+            cells.append(" " if value is None or row else "▁")
+            continue
+        eighths = max(1, round(min(value / top, 1.0) * rows * 8)) - row * 8
+        cells.append(_BLOCKS[max(0, min(8, eighths))])
+    return "".join(cells)
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """A horizontal bar in eighths of a cell, at most `width` cells."""
+    if ratio is None or not fmt.known(ratio):
+        return ""
+    eighths = round(max(0.0, min(ratio, 1.0)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def spark(label: str, series: Series, now: float, width: int, show: Format) -> Line:
+    """ "waiting ▂▃▅▇▆  max 23 in 64 s": one line, one time scale for all sparklines."""
+    head: Line = (Span(f"{label:<8}", "label"),)
+    room = width - width_of(head) - 18
+    if room < 4:
+        return fit(head, width)
+    values = series.bins(now, room, BIN_S)
+    seen = [value for value in values if value is not None]
+    top = max(seen, default=0.0)
+    note = f"max {show(top)} in {room * BIN_S:.0f} s" if seen else "nothing yet"
+    return spread((*head, Span(blocks(values, top), "spark")), text_line(note, "faint"), width)
+
+
+def chart(
+    label: str,
+    series: Series,
+    now: float,
+    width: int,
+    rows: int,
+    show: Format,
+    span_s: float = LONG_SPAN_S,
+) -> list[Line]:
+    """A titled graph with a value axis from 0 and a time axis; `rows` lines in all."""
+    if rows < 4 or width < 30:
+        return [spark(label, series, now, width, show)][:rows]
+    axis = 9
+    room = width - axis - 1
+    values = series.bins(now, room, span_s / room)
+    seen = [value for value in values if value is not None]
+    top = max(seen, default=0.0)
+    newest = series.newest
+    title = spread(text_line(label, "label"), text_line(f"now {show(newest)}", "value"), width)
+    height = rows - 2
+    body = []
+    for row in reversed(range(height)):
+        edge = {height - 1: show(top), 0: show(0.0)} if seen else {}
+        tick = edge.get(row, "")
+        body.append(
+            (Span(f"{tick:>{axis}}│", "faint"), Span(blocks(values, top, row, height), "spark"))
+        )
+    return [title, *body, _time_axis(axis, room, span_s)]
+
+
+def _time_axis(axis: int, room: int, span_s: float) -> Line:
+    left, right = f"−{fmt.duration(span_s)}", "now"
+    dashes = "─" * max(0, room - len(left) - len(right) - 2)
+    return text_line(f"{'':>{axis}}└{left} {dashes} {right}", "faint")

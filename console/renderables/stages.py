@@ -1,0 +1,89 @@
+"""Where the time goes: of a request's life, and of the engine's steps."""
+
+from __future__ import annotations
+
+from console import format as fmt
+from console.renderables.frame import Frame
+from console.renderables.graphs import bar
+from console.renderables.lines import BLANK, Field, Line, Span, fit, flow, grid, spread, text_line
+from engine.snapshot import StageShares, StepShares
+
+Shares = list[tuple[str, float | None]]
+
+
+def of_request(stages: StageShares) -> Shares:
+    return [
+        ("queue", stages.queue),
+        ("tok", stages.tokenize),
+        ("prefill", stages.prefill),
+        ("decode", stages.decode),
+        ("detok", stages.detokenize),
+        ("return", stages.return_),
+    ]
+
+
+def of_step(steps: StepShares) -> Shares:
+    return [
+        ("plan", steps.plan),
+        ("build", steps.build),
+        ("fwd-p", steps.forward_prefill),
+        ("fwd-d", steps.forward_decode),
+        ("sample", steps.sample),
+        ("apply", steps.apply),
+        ("telem", steps.telemetry),
+    ]
+
+
+_LONG = {
+    "tok": "tokenize",
+    "detok": "detokenize",
+    "fwd-p": "fwd prefill",
+    "fwd-d": "fwd decode",
+    "telem": "telemetry",
+}
+
+
+def bars(title: str, shares: Shares, width: int) -> list[Line]:
+    """A heading and one bar a share."""
+    lines = [fit(text_line(title, "label"), width)]
+    room = width - 19
+    for name, share in shares:
+        head: Line = (
+            Span(f" {_LONG.get(name, name):<12}", "label"),
+            Span(bar(share, room), "spark"),
+        )
+        lines.append(spread(head, text_line(fmt.percent(share), "value"), width))
+    return lines
+
+
+def overview(frame: Frame, width: int, height: int) -> list[Line]:
+    request, step = of_request(frame.snapshot.stages), of_step(frame.snapshot.steps)
+    if height < len(request) + len(step) + 2:
+        return _words(request, step, width, height)
+    lines = [*bars("of a request", request, width), *bars("of a step", step, width)]
+    return lines[:height]
+
+
+def _words(request: Shares, step: Shares, width: int, height: int) -> list[Line]:
+    """The same in words, the request's shares first."""
+    parts = [[Field(name, _short(share)) for name, share in part] for part in (request, step)]
+    lines = [line for part in parts for line in grid(part, width, columns=3, gap=2)]
+    return lines if len(lines) <= height else flow([*parts[0], *parts[1]], width, height)
+
+
+def _short(share: float | None) -> str:
+    """Whole percent."""
+    if share is None or not fmt.known(share):
+        return fmt.MISSING
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def detail(frame: Frame, width: int, height: int) -> list[Line]:
+    request, step = of_request(frame.snapshot.stages), of_step(frame.snapshot.steps)
+    width = min(width, 100)
+    lines = [
+        *bars("share of the life of requests that finished lately", request, width),
+        BLANK,
+        *bars("share of the engine's recent steps", step, width),
+    ]
+    return lines[:height]

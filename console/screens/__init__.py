@@ -1,0 +1,1 @@
+"""Screens: how panels are arranged, and what keys do on them."""

@@ -1,0 +1,151 @@
+import threading
+
+import pytest
+
+from console.bridge import STALE_AFTER_S, Bridge, aged
+from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
+from console.renderables.frame import Phase
+from engine.errors import ModelError
+from engine.fake import FakeEngine
+from engine.request import SamplingParams
+from engine.snapshot import BatchState, Snapshot, Source, SourceState
+
+
+class Posts:
+    """Messages from any thread; `wait` returns the next one."""
+
+    def __init__(self):
+        self.seen = []
+        self._more = threading.Condition()
+
+    def __call__(self, message):
+        with self._more:
+            self.seen.append(message)
+            self._more.notify_all()
+
+    def wait(self, kind):
+        with self._more:
+            found = self._more.wait_for(lambda: [m for m in self.seen if isinstance(m, kind)], 5)
+        assert found, f"no {kind.__name__}; seen: {self.seen}"
+        return found[0]
+
+
+class Load:
+    def __init__(self):
+        self.started, self.stopped = threading.Event(), threading.Event()
+
+    def start(self):
+        self.started.set()
+
+    def stop(self):
+        self.stopped.set()
+
+
+@pytest.fixture
+def posts():
+    return Posts()
+
+
+def up(posts, clock, load=None, script="typical"):
+    bridge = Bridge(FakeEngine(script, clock=clock), posts, load, clock)
+    bridge.start()
+    posts.wait(EngineUp)
+    bridge.went_up()
+    return bridge
+
+
+def test_start_is_reported_and_then_the_load_begins(posts, clock):
+    load = Load()
+    bridge = Bridge(FakeEngine(clock=clock), posts, load, clock)
+    assert bridge.phase is Phase.LOADING and bridge.poll() == Snapshot()
+    bridge.start()
+    posts.wait(EngineUp)
+    assert not load.started.is_set()
+    bridge.went_up()
+    assert load.started.wait(5)
+    assert bridge.poll().batch.running
+
+
+def test_a_failed_start_is_reported_with_its_reason(posts, clock):
+    error = ModelError("/models/x: no config.json; give a Hugging Face folder or a GGUF file")
+    Bridge(FakeEngine(clock=clock, start_error=error), posts, None, clock).start()
+    assert posts.wait(EngineFailed).error is error
+
+
+def test_stop_ends_load_and_engine(posts, clock):
+    load = Load()
+    bridge = up(posts, clock, load)
+    bridge.stop()
+    posts.wait(EngineDown)
+    assert load.stopped.is_set()
+    assert bridge.phase is Phase.STOPPING
+
+
+def test_quitting_does_not_wait_for_a_model_that_loads(posts, clock):
+    engine = FakeEngine(clock=clock, load_s=600.0)
+    bridge = Bridge(engine, posts, None, clock)
+    bridge.start()
+    bridge.stop()
+    posts.wait(EngineDown)
+    engine.stop()
+
+
+def test_an_engine_that_does_not_stop_does_not_hold_the_console(posts, clock, monkeypatch):
+    monkeypatch.setattr("console.bridge.STOP_PATIENCE_S", 0.01)
+    bridge = up(posts, clock)
+    release = threading.Event()
+    monkeypatch.setattr(bridge.engine, "stop", release.wait)
+    bridge.stop()
+    posts.wait(EngineDown)
+    release.set()
+
+
+def test_answers_are_announced(posts, clock):
+    bridge = up(posts, clock, script="idle")
+    stream = bridge.ask([{"role": "user", "content": "hi"}], SamplingParams(max_tokens=8))
+    clock.now += 5.0
+    bridge.poll()
+    posts.wait(AnswerArrived)
+    assert stream.poll().text
+
+
+def test_the_cap_stays_within_its_bounds(posts, clock):
+    bridge = up(posts, clock)
+    assert bridge.change_cap(1000) == 48
+    assert bridge.change_cap(-1000) == 1
+    assert bridge.poll().batch.dynamic is False
+
+
+def test_an_unknown_cap_is_not_changed(posts, clock, monkeypatch):
+    bridge = up(posts, clock)
+    monkeypatch.setattr(bridge.engine, "snapshot", Snapshot)
+    assert bridge.change_cap(1) is None
+
+
+def test_admission_toggles(posts, clock):
+    bridge = up(posts, clock)
+    assert bridge.toggle_admission() is True
+    assert bridge.poll().engine.paused is True
+    assert bridge.toggle_admission() is False
+
+
+def test_ages():
+    snapshot = Snapshot(time=100.0)
+    fresh = aged(snapshot, 101.0)
+    assert fresh.source.state is SourceState.LIVE and fresh.source.age_s == 1.0
+    old = aged(snapshot, 100.0 + STALE_AFTER_S + 1)
+    assert old.source.state is SourceState.STALE
+    assert old.source.reason
+    assert aged(snapshot, 90.0).source.age_s == 0.0
+
+
+def test_a_slow_engine_is_not_stale():
+    slow = Snapshot(time=100.0, batch=BatchState(step_ms=4_000.0))
+    assert aged(slow, 110.0).source.state is SourceState.LIVE
+    assert aged(slow, 113.0).source.state is SourceState.STALE
+
+
+def test_a_worse_state_is_not_softened():
+    dead = Snapshot(time=100.0, source=Source(SourceState.UNREACHABLE, age_s=50.0, reason="gone"))
+    source = aged(dead, 110.0).source
+    assert (source.state, source.age_s, source.reason) == (SourceState.UNREACHABLE, 50.0, "gone")
