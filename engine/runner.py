@@ -59,7 +59,7 @@ class ModelRunner:
     def __init__(
         self, model: Llama, cache: KvCache, device: str, max_batch: int, max_model_len: int
     ) -> None:
-        self._model = model
+        self.model = model.on(cache.layers)
         self._cache = cache
         self._device = device
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))
@@ -91,7 +91,6 @@ class ModelRunner:
             [item.request for item in plan.items if item.samples],
         )
 
-    @torch.inference_mode()
     def run(self, batch: Batch) -> torch.Tensor:
         """float32 logits [R, vocab]; the batch's K and V are in the cache afterwards."""
-        return self._model.forward(batch.tokens, batch.step, self._cache.layers, batch.logit_rows)
+        return self.model(batch.tokens, batch.step, batch.logit_rows)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernels import reference
+from kernels.decoder import Stack
 from kernels.errors import BuildError, KernelError
 
 KINDS = ("auto", "reference", "cpu", "triton")
@@ -30,6 +31,7 @@ class Backend:
     silu_mul: Callable[..., torch.Tensor]
     append_kv: Callable[..., torch.Tensor]
     attend: Callable[..., torch.Tensor]
+    stack: Callable[..., Stack]
 
 
 def select(kind: str = "auto", device: str = "cpu") -> Backend:
@@ -65,5 +67,5 @@ def _cpu(kind: str) -> Backend:
 
 
 def _backend(module: ModuleType, reason: str) -> Backend:
-    names = ("pack", "linear", "embed", "rms_norm", "silu_mul", "append_kv", "attend")
+    names = ("pack", "linear", "embed", "rms_norm", "silu_mul", "append_kv", "attend", "stack")
     return Backend(module.name, reason, *(getattr(module, name) for name in names))

@@ -12,11 +12,13 @@ tokens alone, never on how they were split into steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.nn import functional as F
 
+from kernels.decoder import DecoderLayer, Stack, layer_by_layer
 from kernels.layout import HP, KvStep, LayerKv, PageLayout
 from kernels.weights import RawWeight, Rope
 
@@ -70,6 +72,17 @@ def apply_rope(x: torch.Tensor, positions: torch.Tensor, rope: Rope) -> torch.Te
     sin = rope.sin[positions.long()].unsqueeze(1)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def stack(
+    layers: Sequence[DecoderLayer],
+    kv: Sequence[LayerKv],
+    rope: Rope,
+    eps: float,
+    scale: float,
+) -> Stack:
+    """All layers on their caches, one LayerKv each, as a function of a step's rows."""
+    return layer_by_layer(sys.modules[__name__], layers, kv, rope, eps, scale)
 
 
 # --- cache -------------------------------------------------------------------------

@@ -8,66 +8,32 @@ comes from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint
+from kernels.decoder import DecoderLayer, Operations, Stack
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import RawWeight, Rope
 
 
-class Ops(Protocol):
+class Ops(Operations, Protocol):
     """What the decoder asks of a kernel backend; `kernels.reference` says what each means."""
 
     def pack(self, weight: RawWeight) -> Any: ...
 
-    def linear(
-        self,
-        x: torch.Tensor,
-        weight: Any,
-        bias: torch.Tensor | None = None,
-        residual: torch.Tensor | None = None,
-    ) -> torch.Tensor: ...
-
     def embed(self, weight: Any, tokens: torch.Tensor) -> torch.Tensor: ...
 
-    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor: ...
-
-    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor: ...
-
-    def append_kv(
+    def stack(
         self,
-        qkv: torch.Tensor,
-        kv: LayerKv,
-        step: KvStep,
+        layers: Sequence[DecoderLayer],
+        kv: Sequence[LayerKv],
         rope: Rope,
-        q_norm: torch.Tensor | None = None,
-        k_norm: torch.Tensor | None = None,
-        eps: float = 1e-6,
-    ) -> torch.Tensor: ...
-
-    def attend(self, q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Tensor: ...
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Weights of one layer; matrices are handles of the backend, vectors float32."""
-
-    attn_norm: torch.Tensor
-    qkv: Any
-    """[(Hq + 2H)·D, hidden]: query, key and value rows under one another."""
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    out: Any
-    out_bias: torch.Tensor | None
-    mlp_norm: torch.Tensor
-    gate_up: Any
-    """[2·mlp, hidden]: gate rows, then up rows."""
-    down: Any
+        eps: float,
+        scale: float,
+    ) -> Stack: ...
 
 
 class Llama:
@@ -78,7 +44,7 @@ class Llama:
         spec: ModelSpec,
         ops: Ops,
         embed: Any,
-        layers: Sequence[Layer],
+        layers: Sequence[DecoderLayer],
         norm: torch.Tensor,
         head: Any,
         rope: Rope,
@@ -118,7 +84,11 @@ class Llama:
         """[rows, cols] of every matrix of a forward pass: what a roofline is measured on."""
         return self.spec.gemm_shapes()
 
-    @torch.inference_mode()
+    def on(self, kv: Sequence[LayerKv]) -> OnCache:
+        """The model bound to a cache, one LayerKv a layer: what a runner calls each step."""
+        layers = self._ops.stack(self._layers, kv, self._rope, self.spec.norm_eps, self._scale)
+        return OnCache(self, layers)
+
     def forward(
         self,
         tokens: torch.Tensor,
@@ -126,32 +96,36 @@ class Llama:
         kv: Sequence[LayerKv],
         logit_rows: torch.Tensor,
     ) -> torch.Tensor:
+        """One step on a cache that is not kept: see `OnCache`."""
+        return self.on(kv)(tokens, step, logit_rows)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self._ops.embed(self._embed, tokens)
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """[R, hidden] after the last layer -> float32 [R, vocab]."""
+        if not len(x):
+            return x.new_empty((0, self.spec.vocab))
+        return self._ops.linear(self._ops.rms_norm(x, self._norm, self.spec.norm_eps), self._head)
+
+
+class OnCache:
+    """A model on the tensors of one cache."""
+
+    def __init__(self, model: Llama, layers: Stack) -> None:
+        self._model = model
+        self.layers = layers
+
+    @torch.inference_mode()
+    def __call__(
+        self, tokens: torch.Tensor, step: KvStep, logit_rows: torch.Tensor
+    ) -> torch.Tensor:
         """tokens int64 [T] -> float32 [R, vocab], logits of batch rows `logit_rows` [R].
 
-        K and V of all T rows are in `kv` (one LayerKv a layer) afterwards.
+        K and V of all T rows are in the cache afterwards.
         """
-        x = self._ops.embed(self._embed, tokens)
-        for layer, cache in zip(self._layers, kv, strict=True):
-            x = self._attention(layer, x, cache, step)
-            x = self._mlp(layer, x)
-        if not len(logit_rows):
-            return x.new_empty((0, self.spec.vocab))
-        x = self._ops.rms_norm(x[logit_rows], self._norm, self.spec.norm_eps)
-        return self._ops.linear(x, self._head)
-
-    def _attention(
-        self, layer: Layer, x: torch.Tensor, cache: LayerKv, step: KvStep
-    ) -> torch.Tensor:
-        ops, eps = self._ops, self.spec.norm_eps
-        qkv = ops.linear(ops.rms_norm(x, layer.attn_norm, eps), layer.qkv, layer.qkv_bias)
-        q = ops.append_kv(qkv, cache, step, self._rope, layer.q_norm, layer.k_norm, eps)
-        mixed = ops.attend(q, cache, step, self._scale)
-        return ops.linear(mixed, layer.out, layer.out_bias, residual=x)
-
-    def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
-        ops = self._ops
-        h = ops.rms_norm(x, layer.mlp_norm, self.spec.norm_eps)
-        return ops.linear(ops.silu_mul(ops.linear(h, layer.gate_up)), layer.down, residual=x)
+        x = self.layers(self._model.embed(tokens), step)
+        return self._model.logits(x[logit_rows])
 
 
 class _Reader:
@@ -176,12 +150,12 @@ class _Reader:
     def vector(self, name: str, size: int) -> torch.Tensor:
         return self._checkpoint.vector(name, size).to(self._device)
 
-    def layer(self, at: str) -> Layer:
+    def layer(self, at: str) -> DecoderLayer:
         spec, attn, mlp = self._checkpoint.spec, at + "self_attn.", at + "mlp."
         queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         rows = {attn + "q_proj": queries, attn + "k_proj": keys, attn + "v_proj": keys}
         bias = [self.vector(f"{n}.bias", size) for n, size in rows.items() if spec.qkv_bias]
-        return Layer(
+        return DecoderLayer(
             attn_norm=self.vector(at + "input_layernorm.weight", spec.hidden),
             qkv=self.stack({f"{n}.weight": size for n, size in rows.items()}, spec.hidden),
             qkv_bias=torch.cat(bias) if bias else None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from kernels.cpu import rowwise
+from kernels.cpu.decoder import stack
 from kernels.cpu.gemm import embed, linear, pack
 from kernels.cpu.kv import append_kv, attend
 from kernels.cpu.rowwise import rms_norm, silu_mul
@@ -26,6 +27,7 @@ __all__ = [
     "prepare",
     "rms_norm",
     "silu_mul",
+    "stack",
 ]
 
 

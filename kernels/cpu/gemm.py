@@ -51,7 +51,7 @@ def pack(weight: RawWeight) -> PackedWeight:
     raw = weight.data.contiguous()
     panels = -(-weight.rows // PANEL)
     packed = torch.zeros(panels * PANEL * raw[0].nbytes, dtype=torch.uint8)
-    _library().evewatch_pack(
+    library().evewatch_pack(
         ENCODINGS.index(weight.encoding),
         raw.data_ptr(),
         packed.data_ptr(),
@@ -76,7 +76,7 @@ def linear(
     """
     rows = x.shape[0]
     y = torch.empty(rows, weight.rows) if residual is None else residual
-    _library().evewatch_linear(
+    library().evewatch_linear(
         ENCODINGS.index(weight.encoding),
         _floats("x", x, (rows, weight.cols)),
         weight.data.data_ptr(),
@@ -100,7 +100,7 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
     if wanted.numel() and not 0 <= int(wanted.min()) <= int(wanted.max()) < weight.rows:
         raise KernelError(f"tokens must be in 0…{weight.rows - 1}: {wanted.tolist()[:8]}")
     y = torch.empty(wanted.shape[0], weight.cols)
-    _library().evewatch_embed(
+    library().evewatch_embed(
         ENCODINGS.index(weight.encoding),
         weight.data.data_ptr(),
         wanted.data_ptr(),
@@ -122,10 +122,11 @@ def _floats(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> int:
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    library = build.load([SOURCE], {})
+def library() -> ctypes.CDLL:
+    """Built on first use. Raises BuildError."""
+    loaded = build.load([SOURCE], {})
     pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
-    library.evewatch_pack.argtypes = [ctypes.c_int, pointer, pointer, size, size, ctypes.c_int]
-    library.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 5, *[size] * 3, ctypes.c_int]
-    library.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 2]
-    return library
+    loaded.evewatch_pack.argtypes = [ctypes.c_int, pointer, pointer, size, size, ctypes.c_int]
+    loaded.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 5, *[size] * 3, ctypes.c_int]
+    loaded.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 2]
+    return loaded

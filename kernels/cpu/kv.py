@@ -62,9 +62,9 @@ def append_kv(
         )
     qkv = _float32(qkv)
     q = torch.empty(qkv.shape[0], query_heads, d)
-    failed = _library(kv, query_heads).append_kv(
-        ctypes.byref(_cache(kv)),
-        ctypes.byref(_step(step)),
+    failed = library_for(kv, query_heads).append_kv(
+        ctypes.byref(cache_struct(kv)),
+        ctypes.byref(step_struct(step)),
         _pointer(qkv),
         _pointer(_float32(rope.cos)),
         _pointer(_float32(rope.sin)),
@@ -84,9 +84,9 @@ def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Te
     """As `reference.attend`."""
     q = _float32(q)
     out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
-    failed = _library(kv, q.shape[1]).attend(
-        ctypes.byref(_cache(kv)),
-        ctypes.byref(_step(step)),
+    failed = library_for(kv, q.shape[1]).attend(
+        ctypes.byref(cache_struct(kv)),
+        ctypes.byref(step_struct(step)),
         _pointer(q),
         _pointer(out),
         ctypes.c_float(scale),
@@ -98,7 +98,8 @@ def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Te
     return out
 
 
-def _library(kv: LayerKv, query_heads: int) -> ctypes.CDLL:
+def library_for(kv: LayerKv, query_heads: int) -> ctypes.CDLL:
+    """The kernels for the cache's shape. Raises KernelError for one they cannot have."""
     layout = kv.layout
     if layout.page_tokens % LANES or layout.head_dim % LANES or query_heads % layout.kv_heads:
         raise KernelError(
@@ -121,7 +122,8 @@ def library(page_tokens: int, head_dim: int, group: int) -> ctypes.CDLL:
     return _libraries[shape]
 
 
-def _cache(kv: LayerKv) -> _Cache:
+def cache_struct(kv: LayerKv) -> _Cache:
+    """`Cache` for C; the tensors of `kv` must outlive it."""
     layout = kv.layout
     sections = layout.sections
     return _Cache(
@@ -140,7 +142,8 @@ def _cache(kv: LayerKv) -> _Cache:
     )
 
 
-def _step(step: KvStep) -> _Step:
+def step_struct(step: KvStep) -> _Step:
+    """`Step` for C; the tensors of `step` must outlive it."""
     return _Step(
         step.row_start.data_ptr(),
         step.context.data_ptr(),

@@ -1,0 +1,91 @@
+/* All layers of a decoder in one call: the other libraries' operations, one after another.
+
+   One call a step leaves nothing between the operations: no interpreter, no allocation, and
+   nobody who holds the interpreter's lock can make the threads wait. The operations come as
+   addresses, because they are compiled apart (the cache's once for each page and head size). */
+#include <stdint.h>
+#include <time.h>
+
+typedef struct {
+    int64_t encoding, rows, cols;
+    const uint8_t *data;
+} Weight;
+
+typedef struct {
+    const float *attn_norm, *qkv_bias, *q_norm, *k_norm, *out_bias, *mlp_norm; /* NULL: none */
+    Weight qkv, out, gate_up, down;
+    const void *cache; /* `Cache` of kv.h */
+} Layer;
+
+typedef struct {
+    void (*linear)(int, const float *, const uint8_t *, const float *, const float *, float *,
+                   intptr_t, intptr_t, intptr_t, int);
+    int (*append_kv)(const void *, const void *, const float *, const float *, const float *,
+                     const float *, const float *, float, float *, int64_t, int);
+    int (*attend)(const void *, const void *, const float *, float *, float, int64_t, int);
+    void (*rms_norm)(const float *, const float *, float, float *, int64_t, int64_t, int);
+    void (*silu_mul)(const float *, float *, int64_t, int64_t, int);
+} Operations;
+
+typedef struct {
+    int64_t layers, hidden, query_heads;
+    const float *cos, *sin;
+    float eps, scale;
+} Shape;
+
+typedef struct { /* float [rows, …] each */
+    float *normed, *qkv, *q, *mixed, *gate_up, *gated;
+} Buffers;
+
+enum Part { LINEAR, APPEND, ATTEND, ROWWISE };
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Charge the time since *last to a part. */
+static void charge(int64_t *spent, enum Part part, int64_t *last) {
+    int64_t t = now();
+    spent[part] += t - *last;
+    *last = t;
+}
+
+static void product(const Operations *ops, Weight w, const float *x, const float *bias,
+                    const float *residual, float *y, int64_t rows, int threads) {
+    ops->linear((int)w.encoding, x, w.data, bias, residual, y, rows, w.rows, w.cols, threads);
+}
+
+/* x [rows, hidden], in place. `spent` [4] grows by the nanoseconds of each part. Not 0: an
+   operation found no memory. */
+int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layers,
+                   const void *step, float *x, int64_t rows, Buffers b, int64_t *spent,
+                   int threads) {
+    int64_t n = shape->hidden, last = now();
+    for (int64_t i = 0; i < shape->layers; i++) {
+        const Layer *l = layers + i;
+        ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
+        charge(spent, ROWWISE, &last);
+        product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, rows, threads);
+        charge(spent, LINEAR, &last);
+        if (ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin, l->q_norm, l->k_norm,
+                           shape->eps, b.q, shape->query_heads, threads))
+            return 1;
+        charge(spent, APPEND, &last);
+        if (ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads, threads))
+            return 1;
+        charge(spent, ATTEND, &last);
+        product(ops, l->out, b.mixed, l->out_bias, x, x, rows, threads);
+        charge(spent, LINEAR, &last);
+        ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, threads);
+        charge(spent, ROWWISE, &last);
+        product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, rows, threads);
+        charge(spent, LINEAR, &last);
+        ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, threads);
+        charge(spent, ROWWISE, &last);
+        product(ops, l->down, b.gated, 0, x, x, rows, threads);
+        charge(spent, LINEAR, &last);
+    }
+    return 0;
+}
