@@ -29,7 +29,7 @@ SCHEMA = 1
 KIND = "calibration"
 OUTLIER_RATIO = 6.0
 """A channel is an outlier when its absolute maximum exceeds so many times its head's median."""
-SHIPPED = Path(__file__).parent / "data" / KIND
+SHIPPED = Path(__file__).parent / "data"
 LEAST_SCALE = 2.0**-24
 """A channel that was never anything but zero still needs a scale to divide by."""
 DIGITS = 4

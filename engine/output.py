@@ -25,11 +25,12 @@ class OutputText:
         self._held = ""
         self.stopped = False
         """A stop string has been found: the output is complete."""
+        if not stop:
+            self.push = decoder.push  # type: ignore[method-assign]  # nothing to look for
 
     def push(self, ids: Sequence[int]) -> str:
         """Text that is safe to show after these tokens."""
-        text = self._decoder.push(ids)
-        return self._release(text) if self._stop else text
+        return self._release(self._decoder.push(ids))
 
     def finish(self) -> str:
         """What was held back, at the end of a request that no stop string ended."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import torch
@@ -38,19 +40,20 @@ class BlockTables:
         self._known = [(0, 0)] * slabs
         """What each row holds: (request number and how often it was preempted, pages)."""
 
-    def rows(self, requests: list[Request], slabs: np.ndarray) -> np.ndarray:
+    def rows(self, requests: Sequence[Request], slabs: np.ndarray) -> np.ndarray:
         """int32 [B, W], as wide as the longest of them needs."""
-        width = 0
+        known, table, width = self._known, self._table, 0
         for request in requests:
-            pages, owner = request.pages, (request.number << 16) + request.preemptions
-            held = len(pages)
-            if self._known[request.slab] != (owner, held):
-                before, count = self._known[request.slab]
-                first = count if before == owner else 0
-                self._table[request.slab, first:held] = pages[first:]
-                self._known[request.slab] = (owner, held)
-            width = max(width, held)
-        return self._table[slabs, :width]
+            slab, held = request.slab, len(request.pages)
+            owner, count = known[slab]
+            life = (request.number << 16) + request.preemptions
+            if count != held or owner != life:
+                first = count if owner == life else 0
+                table[slab, first:held] = request.pages[first:]
+                known[slab] = (life, held)
+            if held > width:
+                width = held
+        return table[slabs, :width]
 
 
 class ModelRunner:
@@ -65,30 +68,29 @@ class ModelRunner:
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))
 
     def build(self, plan: Plan) -> Batch:
+        requests, starts, counts, samples, _ = zip(*plan.items, strict=True)
         tokens: list[int] = []
-        logit_rows: list[int] = []
-        for request, start, count, samples, _ in plan.items:
-            if count == 1 and samples and request.output_ids:
+        for request, start, count, last in zip(requests, starts, counts, samples, strict=True):
+            if count == 1 and last and request.output_ids:
                 tokens.append(request.output_ids[-1])
             else:
                 tokens.extend(request.token_ids(start, start + count))
-            if samples:
-                logit_rows.append(len(tokens) - 1)
-        requests = [item.request for item in plan.items]
         slabs = np.array([request.slab for request in requests], np.int32)
+        rows = np.array(counts, np.int32)
         step = KvStep.from_arrays(
             self._cache.layout.page_tokens,
-            np.array([item.tokens for item in plan.items], np.int32),
-            np.array([item.start for item in plan.items], np.int32),
+            rows,
+            np.array(starts, np.int32),
             self._tables.rows(requests, slabs),
             slabs,
             self._device,
         )
+        last_rows = np.cumsum(rows, dtype=np.int64)[list(samples)] - 1
         return Batch(
-            torch.tensor(tokens, device=self._device),
+            torch.from_numpy(np.array(tokens, np.int64)).to(self._device),
             step,
-            torch.tensor(logit_rows, dtype=torch.int64, device=self._device),
-            [item.request for item in plan.items if item.samples],
+            torch.from_numpy(last_rows).to(self._device),
+            list(compress(requests, samples)),
         )
 
     def run(self, batch: Batch) -> torch.Tensor:

@@ -312,19 +312,21 @@ class Scheduler:
 
     def computed(self, items: Iterable[PlanItem]) -> None:
         """The items' tokens are in the cache: move positions, seal what filled up."""
-        size = self.pool.page_tokens
+        size, useful = self.pool.page_tokens, 0
         for request, start, tokens, _, padding in items:
             if padding:
                 continue
             request.num_computed = done = start + tokens
-            again = min(request.most_computed, done) - start
-            if again > 0:
+            if start < request.most_computed:
+                again = min(request.most_computed, done) - start
                 self.recomputed_tokens += again
-                self.useful_tokens -= again
-            self.useful_tokens += tokens
-            request.most_computed = max(request.most_computed, done)
-            if done // size != start // size:
+                useful -= again
+            useful += tokens
+            if done > request.most_computed:
+                request.most_computed = done
+            if tokens > 1 or not done % size:
                 self._seal(request, start // size, done // size)
+        self.useful_tokens += useful
 
     def _seal(self, request: Request, first: int, last: int) -> None:
         """Pages first … last-1 of the request's block table are full."""

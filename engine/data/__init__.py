@@ -1,1 +1,1 @@
-"""Files that ship with the engine."""
+"""Calibrations that ship, one file a model: `<identity of the weights>.json`."""
