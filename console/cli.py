@@ -12,10 +12,15 @@ import typer
 
 from console.commands.bench import bench
 from console.commands.calibrate import calibrate
+from console.commands.compare import compare
 from console.commands.generate import generate
 from console.commands.ledger import ledger
+from console.commands.load import load
 from console.commands.model import model_app
+from console.commands.options import options
+from console.commands.profile import profile
 from console.commands.quality import quality
+from console.commands.sweep import sweep
 from console.commands.up import up
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError, ModelError, RequestError
@@ -41,7 +46,10 @@ def root(
         raise typer.Exit
 
 
-for command in (up, generate, bench, quality, calibrate, ledger):
+COMMANDS = (
+    up, generate, bench, load, profile, sweep, compare, quality, options, calibrate, ledger,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(model_app, name="model")
 

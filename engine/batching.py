@@ -37,7 +37,9 @@ def make_scheduler(
     else:
         index = PrefixIndex(identity) if paged and config.prefix_cache else None
         pool = PagePool(pages, config.page_tokens, slabs, index)
-    policy = Static(int(config.max_wait_ms * 1e6)) if config.policy == "static" else Continuous()
+    policy: Static | Continuous = Continuous()
+    if config.policy == "static":
+        policy = Static(int(config.max_wait_ms * 1e6), config.pad_prompts)
     reserve = config.reserve or ("known" if paged else "final")
     cap = config.min_batch if config.dynamic_batch else config.max_batch
     return Scheduler(pool, policy, cap, config.token_budget, max_model_len, reserve)
@@ -164,10 +166,14 @@ class Static:
     """`max_wait_ns`: a batch starts, full or not, when its first request has waited so long."""
 
     max_wait_ns: int
+    pad_prompts: bool = False
+    """Compute what a rectangular batch pads, before the prompts themselves."""
     batch: list[Request] = field(default_factory=list)
     """The rows, finished ones too, until the last has finished."""
     padded_tokens: int = 0
     """Computed for finished rows, and prompt places that a rectangular batch would pad."""
+    _rectangle: int = 0
+    """Padding that is still to be computed for this batch."""
 
     def leave(self, scheduler: Scheduler, request: Request, reason: FinishReason) -> None:
         """A row that ran to its end stays in the batch; with the last one all go."""
@@ -188,6 +194,9 @@ class Static:
             self._collect(scheduler, now)
         plan.bound_by = "batch" if scheduler.waiting else "queue"
         budget = scheduler.token_budget
+        if self._rectangle and self.batch:
+            plan.items.append(self._padding(budget))
+            return
         for row in self.batch:
             if row.status is Status.FINISHED:
                 plan.items.append(PlanItem(row, row.num_computed - 1, 1, False, padding=True))
@@ -211,7 +220,16 @@ class Static:
             scheduler.start(head, now)
             self.batch.append(head)
         longest = max((len(row.prompt_ids) for row in self.batch), default=0)
-        self.padded_tokens += sum(longest - len(row.prompt_ids) for row in self.batch)
+        padding = sum(longest - len(row.prompt_ids) for row in self.batch)
+        self.padded_tokens += padding
+        self._rectangle = padding if self.pad_prompts else 0
+
+    def _padding(self, budget: int) -> PlanItem:
+        """Some of the padding, computed in the longest row's place, which has nothing in it yet."""
+        row = max(self.batch, key=lambda row: len(row.prompt_ids))
+        tokens = min(self._rectangle, len(row.prompt_ids), budget)
+        self._rectangle -= tokens
+        return PlanItem(row, 0, tokens, False, padding=True)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ EMBEDDED = "embedded"
 KV_FORMATS = ("fp16", "int8_channel", "int8_token", "int8_static", "int8_tensor")
 _DYNAMIC = ("int8_channel", "int8_token")
 """Formats whose scales follow the values: only there a zero point has a place."""
+_SWITCHES = (
+    "require_triton", "cuda_graphs", "zero_point", "pad_prompts", "prefix_cache", "dynamic_batch",
+)  # fmt: skip
 POLICIES = ("continuous", "static")
 ALLOCATORS = ("paged", "contiguous")
 RESERVES = ("known", "final", "max")
@@ -32,6 +35,10 @@ class EngineConfig:
     device: str = "auto"
     kernels: str = "auto"
     """auto | reference | cpu | triton"""
+    require_triton: bool = False
+    """Refuse to start on any other kernels, instead of falling back to slow ones."""
+    cuda_graphs: bool = False
+    """Decode batches are recorded once per size and replayed (Triton on a CUDA device)."""
     kv_format: str = "int8_channel"
     page_tokens: int = 16
     outlier_channels: int = 4
@@ -50,6 +57,9 @@ class EngineConfig:
     max_waiting: int = 100_000
     policy: str = "continuous"
     """continuous, or static: the baseline that runs a batch until its last row has ended."""
+    pad_prompts: bool = False
+    """A static batch computes a rectangle, every prompt as long as its longest, as servers
+    without ragged attention do."""
     allocator: str = "paged"
     """paged, or contiguous: the baseline that gives a request one run of pages."""
     reserve: str | None = None
@@ -88,7 +98,7 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         _at_least("min_batch", self.min_batch, 1)
-        for name in ("zero_point", "prefix_cache", "dynamic_batch"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("max_wait_ms", "stall_s", "tpot_objective_ms", "timeout_s"):

@@ -108,10 +108,12 @@ def layout_for(config: EngineConfig, kv_heads: int, head_dim: int) -> PageLayout
     return PageLayout(fmt, kv_heads, head_dim, config.page_tokens, outliers, config.zero_point)
 
 
-def memory_for(config: EngineConfig) -> int:
-    """kv_memory, or a share of what is free now (bytes)."""
+def memory_for(config: EngineConfig, device: str = "cpu") -> int:
+    """kv_memory, or a share of what is free on the device now (bytes)."""
     if config.kv_memory is not None:
         return config.kv_memory
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0] * FREE_MEMORY_SHARE)
     return int(psutil.virtual_memory().available * FREE_MEMORY_SHARE)
 
 

@@ -11,6 +11,7 @@ from engine.batching import make_scheduler
 from engine.calibration import Calibration, for_engine
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.graphs import GraphRunner
 from engine.kv_cache import KvCache, layout_for, memory_for
 from engine.models import LoadedModel
 from engine.runner import ModelRunner
@@ -53,14 +54,15 @@ def build(
     cache = KvCache(
         layout,
         spec.layers,
-        memory_for(config),
+        memory_for(config, device),
         config.max_batch,
         config.token_budget,
         most if config.kv_memory is None else None,
         device,
         calibration,
     )
-    runner = ModelRunner(loaded.model, cache, device, config.max_batch, max_model_len)
+    kind = _runner_kind(config, device, backend)
+    runner = kind(loaded.model, cache, device, config.max_batch, max_model_len)
     sampler = Sampler(frozenset(spec.eos_ids), config.seed)
     identity = f"{loaded.identity} {layout} {calibration and calibration.digest}"
     scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len, identity)
@@ -73,9 +75,20 @@ def select_kernels(config: EngineConfig) -> tuple[str, Backend]:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
-        return device, dispatch.select(config.kernels, device)
+        return device, dispatch.select(config.kernels, device, config.require_triton)
     except KernelError as error:
         raise ConfigError(str(error)) from error
+
+
+def _runner_kind(config: EngineConfig, device: str, backend: Backend) -> type[ModelRunner]:
+    if not config.cuda_graphs:
+        return ModelRunner
+    if device != "cuda" or backend.name != "triton":
+        raise ConfigError(
+            f"cuda_graphs: they need triton kernels on a CUDA device, here it is {device} with "
+            f"{backend.reason}; leave them off"
+        )
+    return GraphRunner
 
 
 def load_model(config: EngineConfig) -> LoadedModel:

@@ -53,12 +53,11 @@ def calibration_table(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"{report['model']}: {report['tokens']:,} tokens, the longest context "
         f"{report['longest_context']:,}; {report['channels_beyond']} of {report['channels']:,} K "
         f"channels beyond {report['threshold']:g} × their head's median",
-        highlight=False,
     )
     if report["outliers"]:
         table = Table("layer", "KV head", "channel", "× median", "largest |K|", box=None)
@@ -77,5 +76,4 @@ def calibration_table(report: dict[str, Any]) -> None:
         + ", ".join(f"layer {row['layer']} {row['largest_ratio']:.1f} ×" for row in far),
         f"written to {report['file']}",
         sep="\n",
-        highlight=False,
     )

@@ -26,7 +26,15 @@ Model = Annotated[
     typer.Option("--model", help="`embedded`, a Hugging Face folder, or a GGUF file."),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
-Kernels = Annotated[str | None, typer.Option("--kernels", help="auto, cpu or reference.")]
+Kernels = Annotated[str | None, typer.Option("--kernels", help="auto, cpu, triton or reference.")]
+RequireTriton = Annotated[
+    bool | None,
+    typer.Option("--require-triton", help="Stop unless the Triton kernels run."),
+]
+CudaGraphs = Annotated[
+    bool | None,
+    typer.Option("--cuda-graphs/--no-cuda-graphs", help="Replay decode batches as CUDA graphs."),
+]
 KvFormat = Annotated[
     str | None,
     typer.Option(
@@ -89,6 +97,8 @@ ENGINE_OPTIONS: dict[str, Any] = {
     "model": Model,
     "device": Device,
     "kernels": Kernels,
+    "require_triton": RequireTriton,
+    "cuda_graphs": CudaGraphs,
     "kv_format": KvFormat,
     "kv_memory": KvMemory,
     "page_tokens": PageTokens,

@@ -74,7 +74,7 @@ def _traffic(
     import torch
 
     from playbooks.load.embedded import BackgroundLoad
-    from playbooks.load.lengths import PRESETS
+    from playbooks.load.mix import PRESETS
 
     factor = scale or (1.0 if torch.cuda.is_available() else CPU_LOAD_SCALE)
     return BackgroundLoad(engine, PRESETS[kind.value].scaled(factor), rate, seed)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
-import time
-from collections.abc import Callable
-
-import numpy as np
+from contextlib import suppress
 
 from engine.core import Engine
 from engine.errors import EngineError
-from engine.request import SamplingParams
-from engine.stream import Stream
-from playbooks.load.lengths import Preset
+from playbooks.load.arrivals import unit_gaps
+from playbooks.load.mix import Preset
+from playbooks.load.record import Record, now_ns
+from playbooks.load.targets import EmbeddedTarget, Failed, Outgoing
 
 RATE_START = 2.0
 RATE_LIMITS = (0.05, 50.0)
 STEP_UP, STEP_DOWN = 1.05, 0.85
+CATCH_UP_S = 1.0
+"""A longer stall is not made up for in one burst."""
 SHARE_OF_LIMIT = 0.8
 """Prompt and output together stay below this share of the longest request that fits."""
 
@@ -30,61 +32,62 @@ class BackgroundLoad:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        lengths: Preset,
-        rate: float | None = None,
-        seed: int = 0,
-        sleep: Callable[[float], bool] | None = None,
+        self, engine: Engine, lengths: Preset, rate: float | None = None, seed: int = 0
     ) -> None:
-        self._engine = engine
-        self._lengths = lengths
-        self._rate = rate
-        self._rng = np.random.default_rng(seed)
-        self._stop = threading.Event()
-        self._sleep = sleep or self._stop.wait
+        self._engine, self._lengths = engine, lengths
+        self._rate, self._seed = rate, seed
         self._thread = threading.Thread(target=self._run, name="evewatch-load", daemon=True)
-        self._open: list[Stream] = []
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._driver: asyncio.Task[None] | None = None
         self.current_rate = rate or RATE_START
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopped = True
+        if self._loop is not None and self._driver is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._driver.cancel)
         if self._thread.is_alive():
             self._thread.join(5)
 
     def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stop.is_set():
-            due += self._rng.exponential(1 / self.current_rate)
-            if self._sleep(max(0.0, due - time.monotonic())):
-                return
-            try:
-                self._send(int(due * 1e9))
-            except EngineError:
-                return  # the engine has stopped, and so does its load
-            self._take_answers()
+        try:
+            with suppress(asyncio.CancelledError):
+                asyncio.run(self._drive())
+        except* EngineError:
+            pass  # the engine has stopped, and so does its load
+
+    async def _drive(self) -> None:
+        self._loop, self._driver = asyncio.get_running_loop(), asyncio.current_task()
+        if self._stopped:
+            return
+        async with EmbeddedTarget(self._engine) as target, asyncio.TaskGroup() as open_requests:
+            await self._send(target, open_requests)
+
+    async def _send(self, target: EmbeddedTarget, open_requests: asyncio.TaskGroup) -> None:
+        prompts = target.prompts(self._seed, 0)
+        due = now_ns()
+        pairs, gaps = self._lengths.pairs(self._seed), unit_gaps(self._seed)
+        for index, (prompt, output), gap in zip(itertools.count(), pairs, gaps, strict=False):
+            due += int(gap * 1e9 / self.current_rate)
+            await asyncio.sleep(max(0.0, (due - now_ns()) / 1e9))
+            prompt, output = self._fit(prompt, output)
+            outgoing = Outgoing(prompts.make(index, prompt), output, ignore_eos=True)
+            record = Record(index, due, prompt, output, sent=now_ns())
+            open_requests.create_task(_serve(target, outgoing, record))
             if self._rate is None:
                 self._follow_queue()
-                due = max(due, time.monotonic() - 1.0)  # a stall is not made up in one burst
+                due = max(due, now_ns() - int(CATCH_UP_S * 1e9))
 
-    def _send(self, arrival_ns: int) -> None:
-        spec = self._engine.loaded.spec
+    def _fit(self, prompt: int, output: int) -> tuple[int, int]:
+        pool = self._engine.pool
         limit = int(self._engine.scheduler.max_model_len * SHARE_OF_LIMIT)
-        room = int(self._engine.pool.total * self._engine.pool.page_tokens * SHARE_OF_LIMIT)
-        output = min(self._lengths.output.draw(self._rng, 1)[0], limit // 2, room // 2)
-        prompt = min(self._lengths.prompt.draw(self._rng, 1)[0], min(limit, room) - output)
-        ids = self._rng.integers(0, spec.vocab, size=max(prompt, 1)).tolist()
-        params = SamplingParams(max_tokens=max(output, 1), ignore_eos=True)
-        stream = self._engine.submit(ids, params, source="load", arrival_ns=arrival_ns)
-        self._open.append(stream)
-
-    def _take_answers(self) -> None:
-        for stream in self._open:
-            stream.poll()
-        self._open = [stream for stream in self._open if not stream.finished]
+        room = int(pool.total * pool.page_tokens * SHARE_OF_LIMIT)
+        output = max(min(output, limit // 2, room // 2), 1)
+        return max(min(prompt, min(limit, room) - output), 1), output
 
     def _follow_queue(self) -> None:
         snapshot = self._engine.snapshot()
@@ -95,3 +98,8 @@ class BackgroundLoad:
         elif running < cap * 0.9:
             self.current_rate *= STEP_UP
         self.current_rate = min(max(self.current_rate, RATE_LIMITS[0]), RATE_LIMITS[1])
+
+
+async def _serve(target: EmbeddedTarget, outgoing: Outgoing, record: Record) -> None:
+    with suppress(Failed):
+        await target.send(target.prepare(outgoing), record)

@@ -78,7 +78,11 @@ def test_two_processes_may_build_at_once(tmp_path: Path, home: Home) -> None:
     )
     root = Path(build.__file__).parents[2]
     running = [subprocess.Popen([sys.executable, "-c", code], cwd=root) for _ in range(3)]
-    assert [process.wait(timeout=120) for process in running] == [5, 5, 5]
+    try:
+        assert [process.wait(timeout=120) for process in running] == [5, 5, 5]
+    finally:
+        for process in running:
+            process.kill()
     assert len(home()) == 1, "a half-built file was left behind"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from kv_builders import backend
 
@@ -47,12 +49,66 @@ def test_reference_can_be_asked_for() -> None:
         ("cpu", "cuda", "cannot run on cuda"),
     ],
 )
-def test_what_cannot_run_is_refused_in_one_line(kind: str, device: str, message: str) -> None:
+def test_what_cannot_run_is_refused_in_one_line(
+    kind: str, device: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(KernelError, match=message) as caught:
         dispatch.select(kind, device)
     assert "\n" not in str(caught.value)
 
 
-def test_another_device_gets_the_reference() -> None:
+@pytest.fixture
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`import triton` fails, as where it was never installed."""
+    for name in [n for n in sys.modules if n.split(".")[:2] == ["kernels", "triton"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "triton", None)
+
+
+@pytest.mark.usefixtures("without_triton")
+def test_cuda_without_triton_says_that_it_is_slow_and_why() -> None:
     picked = dispatch.select("auto", "cuda")
-    assert picked.name == "reference" and "cuda" in picked.reason
+    assert picked.name == "reference" and picked.attend is reference.attend
+    assert picked.reason.startswith("reference kernels (slow): triton does not work on cuda")
+    assert "import of triton halted" in picked.reason
+
+
+@pytest.mark.usefixtures("without_triton")
+@pytest.mark.parametrize(("kind", "required"), [("triton", False), ("auto", True)])
+def test_triton_is_an_error_where_it_was_insisted_on(kind: str, required: bool) -> None:
+    with pytest.raises(KernelError, match="import of triton halted") as caught:
+        dispatch.select(kind, "cuda", require_triton=required)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_triton_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be imported, and its first kernel does not run."""
+    module = pytest.importorskip("kernels.triton")
+
+    def prepare(device: str) -> None:
+        raise RuntimeError("PTX was compiled with an unsupported toolchain\nand a long trace")
+
+    monkeypatch.setattr(module, "prepare", prepare)
+    picked = dispatch.select("auto", "cuda")
+    assert picked.name == "reference"
+    assert picked.reason.endswith("RuntimeError: PTX was compiled with an unsupported toolchain")
+
+
+def test_cuda_never_gets_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    picked = dispatch.select("auto", "cuda")
+    assert picked.name == "reference" and "TRITON_INTERPRET is set" in picked.reason
+
+
+def test_triton_can_be_interpreted_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("kernels.triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    picked = dispatch.select("triton", "cpu")
+    assert picked.name == "triton" and picked.attend is module.attend
+
+
+def test_require_triton_contradicts_other_kernels() -> None:
+    with pytest.raises(KernelError, match="kernels = cpu was asked for too"):
+        dispatch.select("cpu", "cuda", require_triton=True)

@@ -1,0 +1,91 @@
+"""Curves and stacked bars for the terminal, as plain lines of text."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+Show = Callable[[float], str]
+DOT, TRACE, MARK = "●", "·", "┊"
+SHADES = "█▓▒░▞▚▘▗▖▝"
+"""One for each part of a bar, again from the first when they run out."""
+
+
+def curve(
+    x: Sequence[float],
+    y: Sequence[float | None],
+    width: int,
+    height: int,
+    show: Show,
+    marks: Sequence[float] = (),
+) -> list[str]:
+    """Dots joined by a trace over a logarithmic x axis; y starts at zero; `marks` stand upright.
+
+    `height` rows of curve, then the axis and its labels. Empty without a known y.
+    """
+    known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
+    if not known:
+        return []
+    top = max(b for _, b in known) or 1.0
+    labels = [show(top), show(top / 2), show(0)]
+    margin = max(map(len, labels))
+    room = max(width - margin - 2, 10)
+    grid = [[" "] * room for _ in range(height)]
+    low, span = math.log2(min(x)), math.log2(max(x) / min(x)) or 1.0
+
+    def column(value: float) -> int:
+        return round((math.log2(value) - low) / span * (room - 1))
+
+    def row(value: float) -> int:
+        return height - 1 - round(value / top * (height - 1))
+
+    for mark in marks:
+        for line in grid:
+            line[column(mark)] = MARK
+    _trace(grid, [(column(a), b) for a, b in known], row)
+    for a, b in known:
+        grid[row(b)][column(a)] = DOT
+    beside = {0: labels[0], (height - 1) // 2: labels[1], height - 1: labels[2]}
+    body = [f"{beside.get(i, ''):>{margin}} │{''.join(line)}" for i, line in enumerate(grid)]
+    return [line.rstrip() for line in [*body, *_axis(x, column, margin, room)]]
+
+
+def _trace(
+    grid: list[list[str]], points: Sequence[tuple[int, float]], row: Callable[[float], int]
+) -> None:
+    for (left, before), (right, after) in itertools.pairwise(points):
+        for at in range(left + 1, right):
+            share = (at - left) / (right - left)
+            grid[row(before + share * (after - before))][at] = TRACE
+
+
+def _axis(x: Sequence[float], column: Callable[[float], int], margin: int, room: int) -> list[str]:
+    """The line under a curve, and those labels that find room."""
+    text = [" "] * (room + 8)
+    free = 0
+    for value in x:
+        label, at = f"{value:g}", column(value)
+        if at >= free:
+            text[at : at + len(label)] = label
+            free = at + len(label) + 1
+    return [f"{'':>{margin}} └{'─' * room}", f"{'':>{margin}}  {''.join(text)}"]
+
+
+def stacked(parts: Sequence[tuple[str, float]], width: int) -> list[str]:
+    """Shares of a whole as one bar, and a legend of the parts that can be seen."""
+    ends, sum_ = [0], 0.0
+    for _, share in parts:
+        sum_ += share
+        ends.append(round(min(sum_, 1.0) * width))
+    bar = "".join(SHADES[i % len(SHADES)] * (ends[i + 1] - ends[i]) for i in range(len(parts)))
+    legend, lines = "", [bar]
+    for i, (name, share) in enumerate(parts):
+        if share < 0.005:
+            continue
+        entry = f"{SHADES[i % len(SHADES)]} {name} {share:.0%}"
+        if legend and len(legend) + len(entry) + 2 > width:
+            lines.append(legend)
+            legend = ""
+        legend += ("  " if legend else "") + entry
+    return [*lines, legend]

@@ -1,0 +1,1 @@
+"""The golden set: prompts that every quality check runs, one file a category."""

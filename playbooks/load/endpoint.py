@@ -1,0 +1,286 @@
+"""An OpenAI-compatible endpoint as the target of a load: streaming completions by URL.
+
+Whatever a server does (drops, stalls, errors, nonsense) ends as a counted failure of that one
+request. Time limits are the client's: see playbooks/load/client.py.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from engine.errors import ConfigError
+from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
+from playbooks.load.record import Record, now_ns
+from playbooks.load.sse import EventReader
+from playbooks.load.targets import Failed, Outgoing, Unreachable
+
+PLAIN_IDS = (1_000, 30_000)
+"""Token ids that are plain text in nearly every vocabulary."""
+IDLE_CONNECTION_S = 2.0
+"""Kept so long between requests: shorter than servers do, so that none closes under a request."""
+ASK_MODEL_S = 20.0
+DETAIL = 200
+"""Characters of a server's complaint that are kept."""
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+
+
+@dataclass(frozen=True)
+class EndpointSpec:
+    """Where and how to ask. Raises ConfigError for what cannot work."""
+
+    url: str
+    """The server (http://host:8000), its /v1, or one of the two completion paths."""
+    api: str = "completions"
+    """completions or chat."""
+    model: str | None = None
+    """None: the first that the server lists."""
+    token_ids: bool = False
+    """Send ids instead of text: exact lengths, where the server's completions take them."""
+    key: str | None = None
+    """Bearer token."""
+    limit: int | None = None
+    """Longest prompt and output together that the server takes."""
+
+    def __post_init__(self) -> None:
+        try:
+            url = httpx.URL(self.url)
+            valid = url.scheme in ("http", "https") and bool(url.host)
+        except httpx.InvalidURL:
+            valid = False
+        if not valid:
+            raise ConfigError(f"target {self.url}: expected embedded, null or http(s)://host:port")
+        if self.api not in PATHS:
+            raise ConfigError(f"api: expected completions or chat, got {self.api!r}")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise ConfigError("the bearer token has characters that no header can carry")
+        if self.limit is not None and self.limit < 2:
+            raise ConfigError(f"max_context: expected at least 2 tokens, got {self.limit}")
+        if self.token_ids and self.chat:
+            raise ConfigError("prompts as token ids need the completions API, not chat")
+
+    @property
+    def chat(self) -> bool:
+        return self.path.endswith(PATHS["chat"])
+
+    @property
+    def base(self) -> str:
+        """The address before /v1."""
+        base = self.url.rstrip("/")
+        for tail in ("/chat/completions", "/completions"):
+            base = base.removesuffix(tail)
+        return base.removesuffix("/v1")
+
+    @property
+    def path(self) -> str:
+        """Of the API; a URL that names one wins."""
+        for path in (PATHS["chat"], PATHS["completions"]):
+            if self.url.rstrip("/").endswith(path):
+                return path
+        return PATHS[self.api]
+
+
+class Endpoint:
+    """`transport` replaces the network in tests."""
+
+    def __init__(
+        self, spec: EndpointSpec, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.spec = spec
+        self.model = spec.model
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    @property
+    def limit(self) -> int | None:
+        return self.spec.limit
+
+    def describe(self) -> dict[str, Any]:
+        spec = self.spec
+        prompts = "ids" if spec.token_ids else "text"
+        url = spec.base + spec.path
+        return {"kind": "endpoint", "url": url, "model": self.model, "prompts": prompts}
+
+    def prompts(self, seed: int, shared: int) -> PromptMaker:
+        if self.spec.token_ids:
+            return TokenPrompts(np.arange(*PLAIN_IDS), seed, shared)
+        return TextPrompts(seed, shared)
+
+    async def __aenter__(self) -> Self:
+        """Raises Unreachable when nobody answers, ConfigError when no model is to be found."""
+        headers = {
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",  # a compressor would hold tokens back
+            "Content-Type": "application/json",
+        }
+        if self.spec.key:
+            headers["Authorization"] = f"Bearer {self.spec.key}"
+        self._client = httpx.AsyncClient(
+            base_url=self.spec.base,
+            headers=headers,
+            timeout=None,
+            trust_env=False,  # a proxy of the environment would be measured as well
+            limits=httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=None,
+                keepalive_expiry=IDLE_CONNECTION_S,
+            ),
+            transport=self._transport,
+        )
+        if self.model is None:
+            try:
+                self.model = await self._first_model()
+            except BaseException:
+                await self._client.aclose()
+                raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _first_model(self) -> str:
+        assert self._client is not None
+        where = f"{self.spec.base}/v1/models"
+        try:
+            answer = await self._client.get("/v1/models", timeout=ASK_MODEL_S)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"target {self.spec.base}: {_reason(error)}") from error
+        try:
+            name = answer.raise_for_status().json()["data"][0]["id"]
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise ConfigError(
+                f"{where}: answers {answer.status_code} and names no model; say it with --model"
+            ) from error
+        return str(name)
+
+    def body(self, request: Outgoing) -> bytes:
+        """What is sent: the same bytes for the same request."""
+        prompt: dict[str, Any] = {"prompt": request.prompt}
+        if self.spec.chat:
+            prompt = {"messages": [{"role": "user", "content": request.prompt}]}
+        asked = {
+            "model": self.model,
+            **prompt,
+            "max_tokens": request.output,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if request.ignore_eos:
+            asked["ignore_eos"] = True
+        return json.dumps(asked).encode()
+
+    def prepare(self, request: Outgoing) -> httpx.Request:
+        assert self._client is not None
+        return self._client.build_request("POST", self.spec.path, content=self.body(request))
+
+    async def send(self, prepared: httpx.Request, record: Record) -> None:
+        assert self._client is not None
+        answer, reader = _Answer(record, self.spec.chat), EventReader()
+        try:
+            response = await self._client.send(prepared, stream=True)
+            try:
+                await _refuse_errors(response)
+                async for chunk in response.aiter_raw():
+                    for data in reader.feed(chunk):
+                        answer.take(data)
+            finally:
+                await response.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Failed("connect", _reason(error)) from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise Failed("dropped", _reason(error)) from error
+        answer.finish()
+
+
+class _Answer:
+    """Reads the events of one stream into its record."""
+
+    def __init__(self, record: Record, chat: bool) -> None:
+        self._record, self._chat = record, chat
+        self._done = False
+        self._counted: tuple[int, int] | None = None
+
+    def take(self, data: str) -> None:
+        now = now_ns()
+        if data == "[DONE]":
+            self._done = True
+            return
+        event = _object(data)
+        if event.get("error"):
+            raise Failed("api_error", str(event["error"])[:DETAIL])
+        if isinstance(event.get("usage"), dict):
+            self._counted = _usage(event["usage"])
+        for choice in event.get("choices") or ():
+            self._take_choice(choice, now)
+
+    def _take_choice(self, choice: Any, now: int) -> None:
+        if not isinstance(choice, dict):
+            raise Failed("bad_stream", "a choice that is no object")
+        if _has_output(choice.get("delta") if self._chat else choice):
+            self._record.events.append(now)
+        if isinstance(choice.get("finish_reason"), str):
+            self._record.finish_reason = choice["finish_reason"]
+
+    def finish(self) -> None:
+        """At the stream's end: was it whole, and how many tokens were there?"""
+        record = self._record
+        if not self._done and record.finish_reason is None:
+            raise Failed("dropped", "the stream ended before the answer was finished")
+        record.usage = self._counted is not None
+        counted = self._counted or (record.prompt_asked, len(record.events))
+        record.prompt_tokens, record.output_tokens = counted
+        record.finish_reason = record.finish_reason or "unknown"
+        if not record.events:
+            raise Failed("no_output", "the answer has no text")
+
+
+async def _refuse_errors(response: httpx.Response) -> None:
+    kind = response.headers.get("content-type", "")
+    if response.status_code == 200 and kind.startswith("text/event-stream"):
+        return
+    text = b""
+    async for chunk in response.aiter_bytes():
+        text += chunk
+        if len(text) >= DETAIL:
+            break
+    detail = " ".join(text.decode("utf-8", "replace").split())[:DETAIL] or "no text"
+    if response.status_code != 200:
+        raise Failed(f"http_{response.status_code}", detail)
+    raise Failed("not_streamed", f"answered with {kind or 'no content type'}: {detail}")
+
+
+def _has_output(part: Any) -> bool:
+    """Text, reasoning or a tool call: something that the model wrote."""
+    if not isinstance(part, dict):
+        return False
+    return any(
+        part.get(key) for key in ("text", "content", "reasoning_content", "reasoning", "tool_calls")
+    )
+
+
+def _object(data: str) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Failed("bad_stream", f"an event that is no JSON: {data[:60]!r}") from error
+    if not isinstance(event, dict) or not isinstance(event.get("choices") or [], list):
+        raise Failed("bad_stream", f"an event of another form: {data[:60]!r}")
+    return event
+
+
+def _usage(usage: dict[str, Any]) -> tuple[int, int]:
+    counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt, output = counts
+    if not (type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0):
+        raise Failed("bad_stream", f"usage that counts {counts}")
+    return prompt, output
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:DETAIL] or type(error).__name__

@@ -1,0 +1,1 @@
+"""What `steps/quality.py` is made of: cases, arms, metrics, limits, controls."""

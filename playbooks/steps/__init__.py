@@ -1,0 +1,1 @@
+"""Procedures that a playbook or a command runs: one a file."""

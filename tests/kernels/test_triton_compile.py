@@ -1,0 +1,67 @@
+"""Every kernel compiles for a real GPU, which need not be there: down to machine code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.errors import KernelError
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[2]
+MOST_SPILLED = 64
+"""Bytes a thread may keep outside its registers: a few words, never a tile."""
+MOST_SHARED = 99 << 10
+"""Shared memory that a program has on every GPU since Ampere."""
+
+
+def compiled(cases: str, capability: int, cache: Path) -> list[dict[str, Any]]:
+    """Rows of the report, made without the interpreter that this process is in."""
+    script = (
+        "import json\n"
+        "from kernels.triton.report import Case, rows\n"
+        f"print(json.dumps(list(rows([{cases}], {capability}))))"
+    )
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("cases", "capability"),
+    [
+        ("Case('int8_channel', zero_point=True)", 90),
+        ("Case('int8_token', page=32, head_dim=64, group=3), Case('int8_static', group=8)", 80),
+    ],
+    ids=["channel on Hopper", "token and static on Ampere"],
+)
+def test_kernels_compile_and_fit(cases: str, capability: int, tmp_path: Path) -> None:
+    table = compiled(cases, capability, tmp_path)
+    names = {row["kernel"] for row in table}
+    assert names >= {"write_tiles", "attend_tiles", "combine", "rotate_queries", "rms_norm"}
+    assert {row["step"] for row in table if row["kernel"] == "attend_tiles"} == {
+        "decode",
+        "prefill",
+    }
+    for row in table:
+        assert row["spilled"] <= MOST_SPILLED, row
+        assert row["shared"] <= MOST_SHARED, row
+        assert row["tensor_cores"] == (row["kernel"] == "attend_tiles"), row
+
+
+def test_nothing_is_compiled_under_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    from kernels.triton.report import Case, rows
+
+    with pytest.raises(KernelError, match="TRITON_INTERPRET is set"):
+        next(rows([Case()], 90))
