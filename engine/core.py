@@ -226,8 +226,11 @@ class Engine:
     # --- what can be seen -----------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The latest one, at most a quarter of a second old while the engine works."""
-        return self._stepper.snapshot if self._stepper is not None else Snapshot()
+        """The latest one; taking it makes the engine build the next, at most four a second."""
+        if self._stepper is None:
+            return Snapshot()
+        self._stepper.wanted = True
+        return self._stepper.snapshot
 
     def ledger(self, timeout: float = 10.0) -> Ledger:
         """Who holds what, as the engine thread sees it between two steps."""

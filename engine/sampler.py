@@ -30,7 +30,7 @@ class Sampler:
         """
         for row, request in enumerate(requests):
             self._hold_off_the_end(logits[row], request)
-        best, tokens = logits.max(-1)
+        best, tokens = greedy(logits)
         drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
         if drawn:
             params = [requests[row].params for row in drawn]
@@ -51,6 +51,16 @@ class Sampler:
         if len(request.output_ids) < params.min_tokens:
             ends = {t for t in params.stop_token_ids if t < row.shape[0]}
             row[sorted(ends | self.eos_ids)] = -torch.inf
+
+
+def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Largest value of each row (NaN if there is one) and where it is first."""
+    if logits.device.type != "cpu":
+        values, tokens = logits.max(-1)
+        return values, tokens
+    # numpy scans a row with vector instructions, where torch's max with indices does not.
+    tokens = torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.gather(1, tokens[:, None]).squeeze(1), tokens
 
 
 def draw(logits: torch.Tensor, params: list[SamplingParams], uniform: list[float]) -> torch.Tensor:

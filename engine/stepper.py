@@ -52,6 +52,8 @@ class Stepper:
         self.open = open_requests
         """Every request between submit and its end, whoever has it at the moment."""
         self.snapshot = Snapshot()
+        self.wanted = False
+        """Somebody has taken the latest Snapshot: a newer one is worth building."""
         self.bound_by: str | None = None
         self._controller = BatchController(
             Objective(
@@ -298,11 +300,12 @@ class Stepper:
         self.telemetry.kv_tokens += self.scheduler.tokens_in_cache
         if self.dynamic:
             self._move_cap(record)
-        if time.monotonic() >= self._snapshot_due:
+        if self.wanted and time.monotonic() >= self._snapshot_due:
             self.publish()
 
     def publish(self) -> None:
         """Build a Snapshot of now and make it the latest."""
+        self.wanted = False
         self.snapshot = observe(self, self.snapshot.seq + 1)
         self._snapshot_due = time.monotonic() + SNAPSHOT_INTERVAL_S
 

@@ -26,8 +26,8 @@ SHARE_OF_LIMIT = 0.8
 class BackgroundLoad:
     """Poisson arrivals of random prompts on a thread of its own, until stopped.
 
-    `rate` in requests/s; None follows the queue, so that any machine is kept busy without
-    drowning: a little faster while the batch has room, slower while many wait. The prompts
+    `rate` in requests/s; None follows what is under way, so that any machine is kept busy
+    without drowning: a little faster while the batch has room, slower while many wait. The prompts
     are random tokens, unique, and outputs run to their drawn length.
     """
 
@@ -38,6 +38,8 @@ class BackgroundLoad:
         self._rate, self._seed = rate, seed
         self._thread = threading.Thread(target=self._run, name="evewatch-load", daemon=True)
         self._stopped = False
+        self._open = 0
+        """Requests sent and not ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: asyncio.Task[None] | None = None
         self.current_rate = rate or RATE_START
@@ -77,10 +79,18 @@ class BackgroundLoad:
             prompt, output = self._fit(prompt, output)
             outgoing = Outgoing(prompts.make(index, prompt), output, ignore_eos=True)
             record = Record(index, due, prompt, output, sent=now_ns())
-            open_requests.create_task(_serve(target, outgoing, record))
+            open_requests.create_task(self._serve(target, outgoing, record))
+            self._open += 1
             if self._rate is None:
-                self._follow_queue()
+                self._follow()
                 due = max(due, now_ns() - int(CATCH_UP_S * 1e9))
+
+    async def _serve(self, target: EmbeddedTarget, outgoing: Outgoing, record: Record) -> None:
+        try:
+            with suppress(Failed):
+                await target.send(target.prepare(outgoing), record)
+        finally:
+            self._open -= 1
 
     def _fit(self, prompt: int, output: int) -> tuple[int, int]:
         pool = self._engine.pool
@@ -89,17 +99,11 @@ class BackgroundLoad:
         output = max(min(output, limit // 2, room // 2), 1)
         return max(min(prompt, min(limit, room) - output), 1), output
 
-    def _follow_queue(self) -> None:
-        snapshot = self._engine.snapshot()
-        waiting, running = snapshot.queue.waiting or 0, snapshot.batch.running or 0
-        cap = snapshot.batch.cap or 1
-        if waiting > max(2, cap // 4):
+    def _follow(self) -> None:
+        """Aim at a batch that is full with a short queue, by what is under way now."""
+        cap = self._engine.scheduler.cap
+        if self._open > cap + max(2, cap // 4):
             self.current_rate *= STEP_DOWN
-        elif running < cap * 0.9:
+        elif self._open < cap:
             self.current_rate *= STEP_UP
         self.current_rate = min(max(self.current_rate, RATE_LIMITS[0]), RATE_LIMITS[1])
-
-
-async def _serve(target: EmbeddedTarget, outgoing: Outgoing, record: Record) -> None:
-    with suppress(Failed):
-        await target.send(target.prepare(outgoing), record)

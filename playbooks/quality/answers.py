@@ -159,7 +159,7 @@ def second_turn(config: EngineConfig, loaded: LoadedModel, cases: Sequence[Case]
             first = engine.generate([ids], params)[0]
             turns.append(tokenizer.chat([*case.messages, *follow_up(first.text)]))
             warm.append(engine.generate([turns[-1]], params)[0].token_ids)
-    if not engine.snapshot().kv.prefix_hit_ratio:
+    if engine.pool.index is None or not engine.pool.index.hit_tokens:
         return None
     with Engine(room, loaded) as engine:
         fresh = [engine.generate([ids], params)[0].token_ids for ids in turns]

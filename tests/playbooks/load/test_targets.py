@@ -166,12 +166,14 @@ def test_background_load_ends_with_its_engine():
     assert not load._thread.is_alive()
 
 
-def test_background_load_follows_the_queue(engine):
+def test_background_load_follows_what_is_under_way(engine):
+    """Faster while the batch has room, slower past a short queue, and at rest between."""
     load = BackgroundLoad(engine, PRESETS["chat"].scaled(0.02))
-    before = load.current_rate
-    engine.stepper.publish()
-    load._follow_queue()
-    assert load.current_rate == pytest.approx(before * 1.05)  # idle: a little faster
+    cap = engine.scheduler.cap
+    for under_way, factor in ((0, 1.05), (cap - 1, 1.05), (cap + 1, 1.0), (2 * cap, 0.85)):
+        before, load._open = load.current_rate, under_way
+        load._follow()
+        assert load.current_rate == pytest.approx(before * factor)
 
 
 def test_background_requests_leave_room(engine):
