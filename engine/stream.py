@@ -129,7 +129,7 @@ class Stream:
 
     def result(self, timeout: float | None = None) -> StreamEvent:
         """All that is still to come, as one event. TimeoutError after `timeout` seconds."""
-        if not self._wait_for(lambda: self.closed, timeout):
+        if not self._wait_for(lambda: self.closed, timeout, each_token=False):
             raise TimeoutError(f"{self.request_id}: not finished after {timeout:g} s")
         event = self.poll()
         if event is None:
@@ -139,9 +139,13 @@ class Stream:
     def _has_event(self) -> bool:
         return bool(self._items) or (self._reason is not None and not self._taken_last)
 
-    def _wait_for(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait_for(
+        self, ready: Callable[[], bool], timeout: float | None, each_token: bool = True
+    ) -> bool:
+        """A reader of the end alone is not woken for tokens: on a machine whose cores are all
+        in the model, every waking would hold up a step."""
         end = None if timeout is None else time.monotonic() + timeout
-        self._reader_waits = True
+        self._reader_waits = each_token
         try:
             while True:
                 self._wake.clear()
