@@ -59,6 +59,8 @@ class Engine:
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "evewatch-tokenize")
         self._stepper: Stepper | None = None
         self._thread: threading.Thread | None = None
+        self._serving: Future[None] = Future()
+        """Done when the thread has loaded, with what stopped it from doing so."""
         self._closed = False
         """Accepts nothing more; `_stopping` follows, and then `_stopped`."""
         self._stopping = False
@@ -80,13 +82,19 @@ class Engine:
             self._stepper = Stepper(self.config, parts, self._intake, self._open, self._clock)
 
     def start(self) -> None:
-        """Load, then serve from an own thread."""
-        self.load()
+        """Load and serve, both on a thread of its own; returns once it serves.
+
+        Whoever first runs a parallel loop gets a pool of threads from OpenMP. With a second pool
+        about, more threads are managed than there are cores, waiting at a barrier becomes
+        sleeping, and a step takes a fifth longer: so nobody but the engine's thread computes.
+        Raises what `load` raises.
+        """
         if self._stopped:
             raise EngineStopped("the engine has been stopped; make a new one")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="evewatch-engine", daemon=True)
             self._thread.start()
+        self._serving.result()
 
     def stop(self, drain: bool = False, timeout: float = 30.0) -> None:
         """End the thread; with `drain`, finish what was accepted first. Idempotent."""
@@ -102,6 +110,12 @@ class Engine:
             self._shut_down()
 
     def _run(self) -> None:
+        try:
+            self.load()
+        except BaseException as error:
+            self._serving.set_exception(error)
+            return
+        self._serving.set_result(None)
         try:
             while not self._stopping or self._draining:
                 if self.step():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -57,7 +58,14 @@ def best_gemm_rate(
 
     `encoding` is that of the panel GEMM's weights. The fastest of several passes counts;
     they take about `budget_s` seconds, more if MIN_PASSES of the shapes do not fit in it.
+    Measured on a thread that ends with it, so that its OpenMP pool does not stay about and
+    slow down the engine's.
     """
+    with ThreadPoolExecutor(1) as own_thread:
+        return own_thread.submit(_measure, shapes, m, encoding, budget_s).result()
+
+
+def _measure(shapes: list[Shape], m: int, encoding: str, budget_s: float) -> GemmRates:
     counts = Counter(shapes)
     work = {shape: 2 * m * shape[0] * shape[1] * count for shape, count in counts.items()}
     seconds: dict[str, float] = {}
