@@ -69,6 +69,22 @@ def positive_interval(values: Sequence[float], seed: int = 0) -> Interval | None
     return None if found is None else found.map(np.exp)
 
 
+def common_noise(groups: Sequence[Sequence[float]], level: float = LEVEL) -> float:
+    """How well a group's mean is known, relative, when all groups are equally noisy.
+
+    The spread within the groups is pooled: three repeats say little about it, three repeats of
+    each of seven points say enough. Infinite where no group has two numbers.
+    """
+    logs = [np.log(np.asarray(group, float)) for group in groups]
+    freedom = sum(len(group) - 1 for group in logs)
+    if freedom < 1:
+        return math.inf
+    variance = sum(float(((group - group.mean()) ** 2).sum()) for group in logs) / freedom
+    fewest = min(map(len, logs))
+    half = float(scipy_stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(variance / fewest)
+    return math.expm1(half)
+
+
 def paired_change(
     before: Sequence[float], after: Sequence[float], seed: int = 0
 ) -> Interval | None:

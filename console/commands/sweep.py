@@ -22,10 +22,10 @@ def sweep(
     lengths: Lengths = "chat*0.05",
     requests_per_user: Annotated[
         int, typer.Option("--requests-per-user", help="Requests of a run, times its batch.")
-    ] = 4,
+    ] = 5,
     least_requests: Annotated[
         int, typer.Option("--least-requests", help="Requests of a run at least.")
-    ] = 34,
+    ] = 40,
     p99_objective: Annotated[
         float | None,
         typer.Option("--p99-objective", help="Milliseconds that the recommended cap keeps below."),

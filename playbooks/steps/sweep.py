@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,32 @@ from engine.errors import ConfigError
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import Progress as LoadProgress
-from playbooks.load.mix import Mix
-from playbooks.load.summary import latency_block
+from playbooks.load.mix import Mix, Preset
+from playbooks.load.record import Record
+from playbooks.load.summary import latency_block, summarize
 from playbooks.stats import (
     DOUBLING_GAIN,
     TAIL_SLOPE,
     Bend,
     Interval,
+    common_noise,
     knee,
     positive_interval,
     segmented_fit,
 )
 from playbooks.steps.compare import environment
 from playbooks.steps.trial import Trial, run_trial, warm_up
+from playbooks.steps.work import EvenPreset
 
 SCHEMA = 1
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LITTLE_WITHIN = 0.05
 CAP_SHARE = 0.75
 """Of the knee is the recommended cap: room for bursts (the owner's knee was 64, his cap 48)."""
+FILLER = 1.5
+"""Requests a user sends after those that count."""
 NOISE = 0.15
-"""An interval wider than this on either side of a point hides the gain that is looked for."""
+"""Throughput known no better than this hides the gain that is looked for."""
 LEAST_POINTS = 4
 LATENCIES = ("e2e_ms", "ttft_ms", "tpot_ms", "queue_ms")
 OBJECTIVES = ("e2e_ms", "ttft_ms", "tpot_ms")
@@ -53,9 +58,9 @@ Progress = Callable[[int, int], None]
 class SweepSpec:
     batches: tuple[int, ...] = BATCHES
     repeats: int = 3
-    requests_per_user: int = 4
-    least_requests: int = 34
-    """Of a run: three repeats of it have a P99."""
+    requests_per_user: int = 5
+    least_requests: int = 40
+    """Of a run, after those of its warm-up: three repeats of it have a P99."""
     seed: int = 0
     p99_objective: float | None = None
     """Milliseconds; the recommended cap keeps below it."""
@@ -76,8 +81,13 @@ class SweepSpec:
         if self.p99_objective is not None and not self.p99_objective > 0:
             raise ConfigError(f"p99_objective: expected above 0 ms, got {self.p99_objective:g}")
 
+    def measured(self, batch: int) -> int:
+        """Requests of a run that count."""
+        return max(self.least_requests + batch, self.requests_per_user * batch)
+
     def requests(self, batch: int) -> int:
-        return max(self.least_requests, self.requests_per_user * batch)
+        """Those, and more that keep the batch full until the last of them has its answer."""
+        return self.measured(batch) + math.ceil(FILLER * batch)
 
 
 @dataclass
@@ -102,25 +112,16 @@ class Point:
     @property
     def little_error(self) -> float:
         """|N − X·R| / N over all repeats: how well throughput and latency agree."""
-        load = [
-            t.summary["throughput"]["requests_s"] * t.summary["latency"]["e2e_ms"]["mean"] / 1e3
-            for t in self.trials
-        ]
-        return abs(self.batch - float(np.mean(load))) / self.batch
-
-    @property
-    def noise(self) -> float:
-        """The interval's wider side, relative."""
-        i = self.interval
-        return math.inf if i is None else max(i.high / i.estimate, i.estimate / i.low) - 1
+        in_system = [_in_system(trial) for trial in self.trials]
+        return abs(self.batch - float(np.mean(in_system))) / self.batch
 
     @property
     def doubts(self) -> str | None:
         """Why the point does not count, or None."""
-        if self.little_error > LITTLE_WITHIN:
-            return f"Little's law is off by {self.little_error:.0%}"
         if not all(t.summary["window"]["steady"] for t in self.trials):
             return "too short for a steady state"
+        if self.little_error > LITTLE_WITHIN:
+            return f"Little's law is off by {self.little_error:.0%}"
         return None
 
     @property
@@ -156,14 +157,35 @@ class Point:
         }
 
 
-def _measured(trial: Trial, metric: str) -> np.ndarray:
-    """Samples of the requests that were due in the measuring window."""
+def _without_filler(trial: Trial, measured: int) -> Trial:
+    """Measured up to the sending of the first so many; what came after only kept the load up."""
+    end = trial.records[measured - 1].scheduled
+    return replace(trial, summary=summarize(replace(trial.result, issued_until=end)))
+
+
+def _in_system(trial: Trial) -> float:
+    """Requests in the system by Little's law, X·R.
+
+    X is the token rate over the tokens of a request: in a short window tokens come evenly, and
+    ends of requests do not.
+    """
+    measured = _in_window(trial)
+    if not measured:
+        return 0.0
+    tokens = np.mean([r.output_tokens for r in measured])
+    seconds = np.mean([r.e2e_ms or 0.0 for r in measured]) / 1e3
+    return float(trial.summary["throughput"]["output_tok_s"] / tokens * seconds)
+
+
+def _in_window(trial: Trial) -> list[Record]:
+    """The requests that were due in the measuring window."""
     window, start = trial.summary["window"], trial.result.start
-    values = [
-        getattr(r, metric)
-        for r in trial.records
-        if window["begin_s"] <= (r.scheduled - start) / 1e9 <= window["end_s"]
-    ]
+    begin, end = window["begin_s"], window["end_s"]
+    return [r for r in trial.records if begin <= (r.scheduled - start) / 1e9 <= end]
+
+
+def _measured(trial: Trial, metric: str) -> np.ndarray:
+    values = [getattr(record, metric) for record in _in_window(trial)]
     return np.array([v for v in values if v is not None], dtype=float)
 
 
@@ -176,6 +198,8 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Raises ConfigError or ModelError before anything runs, EngineError when a request fails."""
     start = time.monotonic()
+    if isinstance(mix, Preset):
+        mix = EvenPreset(mix, spec.least_requests)
     most = spec.batches[-1]
     config = config.with_(
         max_batch=most,
@@ -237,6 +261,7 @@ class _Ladder:
             self._progress(done + progress.done, self._total)
 
         trial = run_trial(self._engine, Closed(batch), self._mix, count, seed, on_progress=show)
+        trial = _without_filler(trial, self._spec.measured(batch))
         self._done += count
         self._progress(self._done, self._total)
         return trial
@@ -283,13 +308,12 @@ def judge(points: Sequence[Point], spec: SweepSpec) -> Outcome:
     if len(good) < LEAST_POINTS:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
         return Outcome(reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts))
-    noisy = [p for p in good if p.noise > NOISE]
-    if noisy:
-        worst = max(noisy, key=lambda p: p.noise)
+    noise = common_noise([p.rates for p in good])
+    if noise > NOISE:
         return Outcome(
             reasons=(
-                f"too noisy: at batch {worst.batch} throughput is known within "
-                f"{_percent(worst.noise)} only, and a knee is a matter of {DOUBLING_GAIN:.0%}",
+                f"too noisy: throughput is known within {_percent(noise)} only, and a knee is a "
+                f"matter of {DOUBLING_GAIN:.0%}",
             )
         )
     return _find_knee(good, spec)

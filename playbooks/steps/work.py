@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 from engine.errors import ConfigError
 from playbooks.load.draws import Draw, generator
 from playbooks.load.lengths import Lognormal
+from playbooks.load.mix import Preset
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,35 @@ class EvenMix:
             round(self.most_prompt * prompt),
             round(self.most_output * output),
         )
+
+
+@dataclass(frozen=True)
+class EvenPreset:
+    """A preset's lengths in rounds of `count`, each of which has the whole distribution.
+
+    Runs of different length then have the same work, and differ in nothing but their length.
+    """
+
+    preset: Preset
+    count: int
+
+    @property
+    def label(self) -> str:
+        return self.preset.label
+
+    def pairs(self, seed: int) -> Iterator[tuple[int, int]]:
+        """Prompt and output tokens, round after round."""
+        prompts, outputs = self.preset.prompt, self.preset.output
+        order = generator(seed, Draw.PROMPT_LENGTHS), generator(seed, Draw.OUTPUT_LENGTHS)
+        while True:
+            yield from zip(
+                prompts.spread(order[0], self.count),
+                outputs.spread(order[1], self.count),
+                strict=True,
+            )
+
+    def scaled(self, prompt: float, output: float | None = None) -> EvenPreset:
+        return EvenPreset(self.preset.scaled(prompt, output), self.count)
 
 
 def _even(count: int, mean: float, sigma: float, most: int) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 from playbooks.stats import (
     Interval,
+    common_noise,
     doubling_gain,
     knee,
     mean_interval,
@@ -47,6 +48,14 @@ def test_a_positive_quantity_has_a_positive_interval():
     found = positive_interval([60.0, 120.0])
     assert 0 < found.low < found.estimate < found.high
     assert found.estimate == pytest.approx(math.sqrt(60 * 120))
+
+
+def test_noise_that_is_common_to_many_points_is_known_from_few_repeats():
+    rng = np.random.default_rng(0)
+    groups = [(10 * n * rng.lognormal(0, 0.05, 3)).tolist() for n in range(1, 8)]
+    assert common_noise(groups) == pytest.approx(2.14 * 0.05 / math.sqrt(3), rel=0.4)
+    assert common_noise([[5.0, 5.0], [9.0, 9.0]]) == 0
+    assert common_noise([[5.0], [9.0]]) == math.inf
 
 
 def test_pairs_show_an_effect_that_the_noise_between_repeats_would_hide():

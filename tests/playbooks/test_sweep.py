@@ -11,7 +11,6 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from kernels import dispatch
 from playbooks.schemas import schema_of, violations
-from playbooks.stats import positive_interval
 from playbooks.steps.sweep import SweepSpec, between, judge, largest_under, run_sweep
 from playbooks.steps.work import EvenMix
 
@@ -30,10 +29,8 @@ class FakePoint:
     spread: float = 0.001
 
     @property
-    def noise(self):
-        rates = [self.throughput * (1 + self.spread * k) for k in (-1, 0, 1)]
-        i = positive_interval(rates)
-        return max(i.high / i.estimate, i.estimate / i.low) - 1
+    def rates(self):
+        return [self.throughput * (1 + self.spread * k) for k in (-1, 0, 1)]
 
     def latency(self, metric):
         return {"p99": self.p99}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigError
-from playbooks.steps.work import EvenMix
+from playbooks.load.mix import parse_mix
+from playbooks.steps.work import EvenMix, EvenPreset
 
 
 def mix(**changes):
@@ -46,6 +47,16 @@ def test_the_seed_says_the_order_and_nothing_else():
 def test_a_second_round_has_the_same_lengths():
     two = drawn(mix(), 5, 80)
     assert (np.sort(two[:40], axis=0) == np.sort(two[40:], axis=0)).all()
+
+
+def test_rounds_of_a_preset_all_have_its_distribution():
+    rounds = drawn(EvenPreset(parse_mix("chat*0.1"), 36), 3, 108).reshape(3, 36, 2)
+    for one in rounds[1:]:
+        assert (np.sort(one, axis=0) == np.sort(rounds[0], axis=0)).all()
+    assert (rounds[0] != rounds[1]).any()
+    assert rounds[0].mean(axis=0) == pytest.approx([115, 21], rel=0.05)
+    half = drawn(EvenPreset(parse_mix("chat*0.1"), 36).scaled(0.5), 3, 36)
+    assert half.mean(axis=0) == pytest.approx(rounds[0].mean(axis=0) / 2, rel=0.05)
 
 
 def test_no_spread_and_a_scale():
