@@ -23,11 +23,6 @@ INLINE half scale_for(float largest) {
     return round_up(larger(largest / 127.0f, MIN_SCALE));
 }
 
-INLINE void store_int8(int8_t *out, f8 q) {
-    i8 whole = __builtin_convertvector(q, i8);
-    for (int i = 0; i < LANES; i++) out[i] = (int8_t)whole[i];
-}
-
 /* n values under one hp scale (and zero, where there is one) of their own. */
 INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
     f8 low = load(x), high = low;

@@ -1,6 +1,6 @@
 /* Eight floats at a time in the compiler's vector types, so that one text serves AVX2,
-   AVX-512 and NEON. Only the two widening loads have a form of their own for x86, where
-   GCC takes the portable one apart lane by lane. */
+   AVX-512 and NEON. Only the widening loads and narrowing stores have a form of their own for
+   x86, where GCC takes the portable one apart lane by lane. */
 #ifndef EVEWATCH_SIMD_H
 #define EVEWATCH_SIMD_H
 
@@ -36,6 +36,12 @@ INLINE f8 load_half(const half *x) {
 INLINE void store_half(half *x, f8 v) {
     _mm_storeu_si128((__m128i *)x, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
+/* Whole numbers of -128…127. */
+INLINE void store_int8(int8_t *x, f8 v) {
+    __m256i whole = _mm256_cvtps_epi32((__m256)v);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64((__m128i *)x, _mm_packs_epi16(words, words));
+}
 #else
 typedef int8_t b8 __attribute__((vector_size(8)));
 typedef int16_t s8 __attribute__((vector_size(16)));
@@ -53,6 +59,10 @@ INLINE f8 load_half(const half *x) {
 }
 INLINE void store_half(half *x, f8 v) {
     h8 r = __builtin_convertvector(v, h8);
+    memcpy(x, &r, sizeof r);
+}
+INLINE void store_int8(int8_t *x, f8 v) {
+    b8 r = __builtin_convertvector(__builtin_convertvector(v, i8), b8);
     memcpy(x, &r, sizeof r);
 }
 #endif
