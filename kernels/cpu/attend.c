@@ -131,12 +131,15 @@ INLINE void soften(State *s, int m, f8 *score, const half *v_scale, const half *
                    int limit) {
     const i8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
     f8 top = splat(s->top[m]);
+    i8 above = {0};
     for (int j = 0; j < COLS; j++) {
         if (limit < PAGE) score[j] = pick(lane + j * LANES < limit, score[j], splat(-INFINITY));
+        above |= score[j] > splat(s->top[m]);
         top = max8(score[j], top);
     }
-    float highest = max_lanes(top);
-    if (highest > s->top[m]) {
+    float highest = s->top[m];
+    if (any8(above)) { /* seldom, once the first pages have been seen */
+        highest = max_lanes(top);
         float shrink = exp2_8(splat(s->top[m] - highest))[0];
         for (int i = 0; i < DIM; i += LANES)
             store(s->out[m] + i, load(s->out[m] + i) * shrink);
@@ -168,24 +171,44 @@ INLINE void add_outliers(const State *s, const Cache *cache, int64_t head, int m
 
 /* q times the scales of the page's channels, and q . zeros where there are any */
 INLINE void fold_scales(State *s, int first, int count, const half *scale, const half *zero) {
-    for (int m = first; m < first + count; m++) {
+    for (int i = 0; i < DIM; i += LANES) {
+        f8 factor = load_half(scale + i);
+        for (int m = first; m < first + count; m++)
+            store(s->fold[m] + i, load(s->q[m] + i) * factor);
+    }
+    for (int m = first; zero && m < first + count; m++) {
         f8 dot = {0};
-        for (int i = 0; i < DIM; i += LANES) {
-            store(s->fold[m] + i, load(s->q[m] + i) * load_half(scale + i));
-            if (zero) dot += load(s->q[m] + i) * load_half(zero + i);
-        }
+        for (int i = 0; i < DIM; i += LANES) dot += load(s->q[m] + i) * load_half(zero + i);
         s->base[m] = sum_lanes(dot);
     }
 }
 
+typedef struct {
+    const uint8_t *block; /* a head block that is needed soon */
+    int64_t bytes;
+} Ahead;
+
+#define PARTS 4
+/* Pages lie anywhere, which no hardware prefetcher foresees. A whole block at once would fill
+   the core's miss buffers and stall it, so it is fetched in parts between the stages of a page. */
+INLINE void fetch(Ahead ahead, int part) {
+    for (int64_t i = ahead.bytes * part / PARTS / 64 * 64; i < ahead.bytes * (part + 1) / PARTS; i += 64)
+        __builtin_prefetch(ahead.block + i, 0, 3);
+}
+
 /* An hp block: vectors first … first+count-1 over its first `limit` slots. */
-INLINE void visit_half(State *s, int first, int count, const half *k, const half *v, int limit) {
+INLINE void visit_half(State *s, int first, int count, const half *k, const half *v, int limit,
+                       Ahead ahead) {
+    fetch(ahead, 0);
     score_half(s->q[first], k, s->weight[first], count);
+    fetch(ahead, 1);
     for (int m = first; m < first + count; m++) {
         f8 score[COLS];
         for (int j = 0; j < COLS; j++) score[j] = load(s->weight[m] + j * LANES);
         soften(s, m, score, NULL, NULL, limit);
     }
+    fetch(ahead, 2);
+    fetch(ahead, 3);
     mix_half(s->weight[first], v, limit, s->out[first], count);
 }
 
@@ -195,13 +218,16 @@ INLINE const half *optional(const uint8_t *block, int64_t offset) {
 
 /* An int8 page, the same way. */
 INLINE void visit_int8(State *s, const Cache *cache, int64_t head, int first, int count,
-                       const uint8_t *block, int limit, const enum Format format) {
+                       const uint8_t *block, int limit, Ahead ahead,
+                       const enum Format format) {
     const half *k_scale = optional(block, cache->k_scale), *k_zero = optional(block, cache->k_zero);
     const half *v_scale = optional(block, cache->v_scale), *v_zero = optional(block, cache->v_zero);
     const half *plane = optional(block, cache->k_out);
+    fetch(ahead, 0);
     if (format == CHANNEL) fold_scales(s, first, count, k_scale, k_zero);
     score_int8(format == CHANNEL ? s->fold[first] : s->q[first],
                (const int8_t *)(block + cache->k), s->weight[first], count);
+    fetch(ahead, 1);
     for (int m = first; m < first + count; m++) {
         f8 score[COLS];
         for (int j = 0; j < COLS; j++) {
@@ -214,16 +240,18 @@ INLINE void visit_int8(State *s, const Cache *cache, int64_t head, int first, in
         soften(s, m, score, format == STATIC ? NULL : v_scale, format == STATIC ? NULL : v_zero,
                limit);
     }
+    fetch(ahead, 2);
+    fetch(ahead, 3);
     mix_int8(s->weight[first], (const int8_t *)(block + cache->v), limit, s->out[first], count);
 }
 
 INLINE void visit(State *s, const Cache *cache, int64_t head, int first, int count,
-                  const uint8_t *block, int limit, const enum Format format) {
+                  const uint8_t *block, int limit, Ahead ahead, const enum Format format) {
     if (format == HALF)
         visit_half(s, first, count, (const half *)(block + cache->k),
-                   (const half *)(block + cache->v), limit);
+                   (const half *)(block + cache->v), limit, ahead);
     else
-        visit_int8(s, cache, head, first, count, block, limit, format);
+        visit_int8(s, cache, head, first, count, block, limit, ahead, format);
 }
 
 typedef struct {
@@ -266,11 +294,6 @@ static void finish(const State *s, const Cache *cache, int64_t head, int m, floa
         out[c] = (s->out[m][c] + shift) * share * (fixed ? fixed[c] : 1.0f);
 }
 
-/* Pages lie anywhere, which no hardware prefetcher foresees. */
-INLINE void prefetch(const uint8_t *block, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i, 0, 3);
-}
-
 INLINE void run_task(const Cache *cache, const Step *step, const Queries *queries, Tile tile,
                      int64_t head, const enum Format format) {
     State s;
@@ -282,17 +305,21 @@ INLINE void run_task(const Cache *cache, const Step *step, const Queries *querie
                              : head_block(cache, step, tile.sequence, tile.page, head);
     for (int64_t page = 0; page < tile.page; page++) {
         const uint8_t *block = head_block(cache, step, tile.sequence, page, head);
-        prefetch(page + 1 == tile.page
-                     ? own
-                     : head_block(cache, step, tile.sequence, page + 1, head), cache->head_bytes);
-        visit(&s, cache, head, 0, count, block, PAGE, format);
+        Ahead next = {own, format == CHANNEL ? 2 * BLOCK * (int64_t)sizeof(half)
+                                             : cache->head_bytes};
+        if (page + 1 < tile.page)
+            next = (Ahead){head_block(cache, step, tile.sequence, page + 1, head),
+                           cache->head_bytes};
+        visit(&s, cache, head, 0, count, block, PAGE, next, format);
     }
+    const Ahead nothing = {NULL, 0};
     for (int r = 0; r < tile.rows; r++) { /* its own page: each row up to itself */
         int limit = tile.slot + r + 1;
         if (format == CHANNEL)
-            visit_half(&s, r * GROUP, GROUP, (const half *)own, (const half *)own + BLOCK, limit);
+            visit_half(&s, r * GROUP, GROUP, (const half *)own, (const half *)own + BLOCK, limit,
+                       nothing);
         else
-            visit(&s, cache, head, r * GROUP, GROUP, own, limit, format);
+            visit(&s, cache, head, r * GROUP, GROUP, own, limit, nothing, format);
     }
     for (int m = 0; m < count; m++)
         finish(&s, cache, head, m, queries->out + vector_at(queries, tile, head, m));

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX2__) && defined(__F16C__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -22,8 +22,19 @@ INLINE f8 load(const float *x) { return *(const f8_any *)x; }
 INLINE void store(float *x, f8 v) { *(f8_any *)x = v; }
 INLINE f8 splat(float x) { return (f8){x, x, x, x, x, x, x, x}; }
 INLINE f8 pick(i8 mask, f8 yes, f8 no) { return (f8)((mask & (i8)yes) | (~mask & (i8)no)); }
+#if defined(__AVX__)
+INLINE f8 max8(f8 a, f8 b) { return (f8)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE f8 min8(f8 a, f8 b) { return (f8)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE int any8(i8 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
+#else
 INLINE f8 max8(f8 a, f8 b) { return pick(a > b, a, b); }
 INLINE f8 min8(f8 a, f8 b) { return pick(a < b, a, b); }
+INLINE int any8(i8 mask) {
+    int any = 0;
+    for (int i = 0; i < LANES; i++) any |= mask[i];
+    return any != 0;
+}
+#endif
 INLINE f8 abs8(f8 x) { return (f8)((i8)x & 0x7fffffff); }
 
 #if defined(__AVX2__) && defined(__F16C__)
