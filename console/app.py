@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App
-from textual.binding import BindingType
 from textual.message import Message
-from textual.theme import Theme
 
-from console import actions
+from console import lang, themes
+from console.actions import Scope, method_of
 from console.bridge import Bridge, EngineLike, Load
+from console.changes import Changes
 from console.conversation import Conversation
 from console.history import History
-from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
+from console.lang import _
+from console.live import LiveControls
+from console.messages import AnswerArrived, Call, EngineDown, EngineFailed, EngineUp
 from console.panels.panel import WIDE
+from console.recording import RecordingControls
 from console.renderables.frame import Frame, Phase
+from console.screens.dialogs import ConfirmScreen
 from console.screens.help import HelpScreen
-from console.screens.overview import SMALLEST, Overview
+from console.screens.overview import Overview
 from console.screens.palette import ActionCommands
+from console.screens.place import SMALLEST, Place
+from console.screens.requests import RequestsScreen
 from engine.snapshot import Snapshot
+from playbooks.optlog import OptLog
 
-NIGHT = Theme(
-    name="evewatch",
-    primary="#7d9fc0",
-    secondary="#8f8fb5",
-    accent="#e3a857",
-    warning="#e3a857",
-    error="#e3a857",
-    success="#86b38a",
-    foreground="#ced3da",
-    background="#12151a",
-    surface="#171b21",
-    panel="#1f242c",
-)
+if TYPE_CHECKING:
+    from console.running import Runs
+    from console.runs import PlaybookRun
+    from console.screens.checklists import Filled
+
+REPORT_PATIENCE_S = 15.0
+"""So long a cancelled playbook may take to end before the console leaves."""
 ANSWER_INTERVAL_S = 0.1
 """A fast answer is drawn at most so often."""
 
@@ -48,19 +52,24 @@ def build_app(
     refresh_hz: float = 2.0,
     load: Load | None = None,
     clock: Callable[[], float] = time.time,
+    log: OptLog | None = None,
+    theme: str | None = None,
+    language: str | None = None,
 ) -> Console:
     """The console on `engine`, which it starts and stops itself.
 
-    `load` is started once the engine is up. `clock` is Unix seconds. After run(), `exit_error`
-    says why the engine could not start, None if it did.
+    `load` is started once the engine is up. `clock` is Unix seconds. `log` is the optimization
+    log, by default the user's own; `theme` one of console/themes.py, by default what suits the
+    terminal; `language` one of console/locale, by default what the environment asks for. After
+    run(), `exit_error` says why the engine could not start, None if it did.
     """
-    return Console(engine, readonly, refresh_hz, load, clock)
+    lang.use(language or lang.wanted(os.environ))
+    return Console(engine, readonly, refresh_hz, load, clock, log, theme)
 
 
-class Console(App[None]):
+class Console(LiveControls, RecordingControls, App[None]):
     TITLE = "EveWatch"
     CSS_PATH = "theme.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings()]
     COMMANDS: ClassVar = {ActionCommands}
     COMMAND_PALETTE_BINDING = "ctrl+p"
     # Screens get these classes by their size; theme.tcss lays out by them.
@@ -82,17 +91,26 @@ class Console(App[None]):
         refresh_hz: float,
         load: Load | None,
         clock: Callable[[], float],
+        log: OptLog | None = None,
+        theme: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.animation_level = "none"
         self.readonly = readonly
         self.exit_error: Exception | None = None
+        self.clock = clock
+        self.log_book = log or OptLog()
         self.history = History()
+        self.changes = Changes()
         self.talk = Conversation()
         self.paused = False
         self.bridge = Bridge(engine, self._post, load, clock)
         self.overview = Overview(readonly, self.talk)
+        self.shown = Frame(readonly=readonly)
+        """What the display stands at: the latest, or that of when it was paused."""
+        self._runs: Runs | None = None
+        self._wanted_theme = theme or themes.suits(os.environ)
         self._refresh_s = 1.0 / refresh_hz
         self._ticks = 0
         self._answer_due = False
@@ -100,46 +118,83 @@ class Console(App[None]):
     def get_default_screen(self) -> Overview:
         return self.overview
 
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.INKS
+
     def on_mount(self) -> None:
-        self.register_theme(NIGHT)
-        self.theme = NIGHT.name
+        for theme in themes.THEMES:
+            self.register_theme(theme)
+        self.theme = self._wanted_theme
         self.bridge.start()
         self.set_interval(self._refresh_s, self.tick)
         self.call_after_refresh(self.tick)
+        if hasattr(self.bridge.engine, "fleet"):
+            self.call_after_refresh(self.action_show_fleet)
 
     # numbers
 
     def tick(self) -> None:
         """Read the latest Snapshot; draw it, every second time only while requests wait."""
+        self.bridge.watch_pages(self.overview.shows("kv"))
         snapshot = self.bridge.poll()
+        self.take_passed()
         self.history.push(snapshot)
         self._ticks += 1
-        saturated = (snapshot.queue.waiting or 0) > 0
+        saturated = (snapshot.queue.waiting or 0) > 0 and self.player is None
         if saturated and self._ticks % 2:
             return
         self.draw(snapshot)
 
     def draw(self, snapshot: Snapshot) -> None:
-        if not self.overview.is_mounted:
+        """On the screen that is seen; the others draw when they are come back to."""
+        place = self.place
+        if not place.is_mounted:
             return
         frame = self.frame(snapshot)
         if self.paused:
-            self.overview.show_header(frame)
+            place.show_header(frame)
         else:
-            self.overview.show(frame)
+            self.shown = frame
+            place.show(frame)
+
+    @property
+    def place(self) -> Place:
+        """The topmost screen that is no dialog."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Place):
+                return screen
+        return self.overview
 
     def frame(self, snapshot: Snapshot) -> Frame:
+        engine = self.bridge.engine
         return Frame(
             snapshot=snapshot,
             history=self.history,
             phase=self.bridge.phase,
             phase_s=self.bridge.phase_s,
-            loading=f"model {self.bridge.engine.config.model}",
+            loading=getattr(engine, "loading", None) or f"model {engine.config.model}",
             readonly=self.readonly,
             paused=self.paused,
+            running=self._runs.headline if self._runs is not None else "",
+            recording=self.recorded,
+            playback=None if self.player is None else self.player.playback,
         )
 
     # messages
+
+    def notify(self, message: str, **options: Any) -> None:
+        super().notify(_(message), **{"markup": False, **options})
+
+    def say(self, text: str, severity: str = "information") -> None:
+        """A notice, from any thread."""
+        self.call_soon(lambda: self.notify(text, severity=cast(Any, severity), markup=False))
+
+    def call_soon(self, do: Callable[[], object]) -> None:
+        """Call in the UI's thread, from any thread; nothing happens when the console has ended."""
+        self._post(Call(do))
+
+    def on_call(self, message: Call) -> None:
+        message.do()
 
     def _post(self, message: Message) -> None:
         """From any thread. An engine thread must not fail because the console has ended."""
@@ -152,6 +207,7 @@ class Console(App[None]):
     def on_engine_up(self, message: EngineUp) -> None:
         self.bridge.went_up()
         self.draw(self.bridge.poll())
+        self.place.show_footer()
 
     def on_engine_failed(self, message: EngineFailed) -> None:
         self.exit_error = message.error
@@ -182,8 +238,81 @@ class Console(App[None]):
 
     # actions
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return True if actions.allowed(action, self.readonly) else None
+    def scope(self, where: str) -> Scope:
+        return Scope(where, self.refusal, lambda attribute: hasattr(self.bridge.engine, attribute))
+
+    def refusal(self, control: str) -> str:
+        """Why nobody may use that control of the engine, "" if one may."""
+        return "read-only" if self.readonly else self.bridge.refusal(control)
+
+    async def run_action(self, action: Any, *args: Any, **options: Any) -> bool:
+        """Keys, clicks and palette all come through here; what may not be done says why."""
+        if isinstance(action, str):
+            scope = self.place.scope
+            found = scope.find(method_of(action))
+            if found is not None and (why := scope.forbidden(found)):
+                self.notify(f"{found.title}: {why}", severity="warning", timeout=3)
+                return True
+        return await super().run_action(action, *args, **options)
+
+    def go(self, place: Place) -> None:
+        """To a screen beside the overview: whatever else was open is left."""
+        if type(self.place) is type(place):
+            return
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.push_screen(place)
+
+    def action_show_requests(self) -> None:
+        self.go(RequestsScreen())
+
+    def action_find_request(self) -> None:
+        screen = RequestsScreen()
+        self.go(screen)
+        screen.call_after_refresh(screen.action_filter_rows)
+
+    @cached_property
+    def checklists(self) -> list[Filled]:
+        """With what was answered since the console was started."""
+        from console.screens.checklists import all_lists
+
+        return all_lists()
+
+    def action_show_checklists(self) -> None:
+        from console.screens.checklists import ChecklistsScreen
+
+        self.go(ChecklistsScreen())
+
+    @property
+    def runs(self) -> Runs:
+        """Playbooks that run and have run."""
+        if self._runs is None:
+            from console.running import Runs
+
+            self._runs = Runs(self)
+        return self._runs
+
+    def action_show_playbooks(self) -> None:
+        from console.screens.playbooks import PlaybooksScreen
+
+        self.go(PlaybooksScreen())
+
+    def action_show_run(self) -> None:
+        """The playbook that runs, from its name in the header."""
+        from console.screens.run import RunScreen
+
+        if self.runs.last is not None and not isinstance(self.screen, RunScreen):
+            self.push_screen(RunScreen(self.runs.last))
+
+    def action_show_log(self) -> None:
+        from console.screens.log import LogScreen
+
+        self.go(LogScreen(self.log_book))
+
+    def action_show_fleet(self) -> None:
+        from console.screens.fleet import FleetScreen
+
+        self.go(FleetScreen())
 
     def action_cancel_answer(self) -> None:
         if self.talk.request_id is not None:
@@ -195,20 +324,15 @@ class Console(App[None]):
         self.overview.show_answer(self.talk)
 
     def action_pause_display(self) -> None:
-        self.paused = not self.paused
-        self.draw(self.bridge.poll())
-
-    def action_change_cap(self, step: int) -> None:
-        if self.bridge.change_cap(step) is None:
-            self.notify("this engine reports no cap", severity="warning")
-        self.draw(self.bridge.poll())
-
-    def action_toggle_admission(self) -> None:
-        self.bridge.toggle_admission()
+        """A recording itself stands still."""
+        if self.player is not None:
+            self.player.toggle()
+        else:
+            self.paused = not self.paused
         self.draw(self.bridge.poll())
 
     def action_show_help(self) -> None:
-        self.push_screen(HelpScreen(self.readonly))
+        self.push_screen(HelpScreen(self.place.scope))
 
     def action_help_quit(self) -> None:
         self.notify("q quits (escape first, out of the prompt)", timeout=3)
@@ -218,5 +342,26 @@ class Console(App[None]):
         if self.bridge.phase is Phase.STOPPING:
             self.exit()
             return
+        run = self._runs.current if self._runs is not None else None
+        if run is not None and not run.cancelled:
+            self._ask_to_quit(run)
+            return
+        self.stop_recording()
         self.bridge.stop()
-        self.overview.show_header(self.frame(replace(Snapshot())))
+        self.place.show_header(self.frame(replace(Snapshot())))
+
+    def _ask_to_quit(self, run: PlaybookRun) -> None:
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.runs.cancel()
+                self.run_worker(self._quit_after(run))
+
+        text = f"{run.playbook.name} is cancelled; its report says what was done until then."
+        self.push_screen(ConfirmScreen("Quit while a playbook runs?", text, "quit"), answered)
+
+    async def _quit_after(self, run: PlaybookRun) -> None:
+        """When the run has written its report, or takes too long to."""
+        end = time.monotonic() + REPORT_PATIENCE_S
+        while run.running and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        await self.action_quit()

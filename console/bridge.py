@@ -27,6 +27,10 @@ STALE_AFTER_S = 5.0
 STALE_AFTER_STEPS = 3.0
 """A slow step is no hang: so many of the usual length must have passed as well."""
 STOP_PATIENCE_S = 10.0
+MEASURE = "measure"
+"""The control that playbooks need: an engine of our own, with a model in memory."""
+IN_FORCE_S = 2.0
+"""So soon after a setting was moved the engine may not have published it yet."""
 
 Prompt = str | list[dict[str, str]] | list[int]
 
@@ -58,9 +62,16 @@ class EngineLike(Protocol):
 
     def cancel(self, request_id: str) -> None: ...
 
-    def set_cap(self, n: int) -> None: ...
+    def set_cap(self, n: int) -> None:
+        """This and the other controls raise EngineError where the engine does not have them."""
+
+    def set_dynamic(self, dynamic: bool) -> None: ...
 
     def set_paused(self, paused: bool) -> None: ...
+
+    def set_max_wait(self, milliseconds: float) -> None: ...
+
+    def set_draining(self, draining: bool) -> None: ...
 
 
 class Load(Protocol):
@@ -87,6 +98,8 @@ class Bridge:
         self._load = load
         self._clock = clock
         self._phase_since = clock()
+        self._cap_set = (0, -IN_FORCE_S)
+        """The cap last asked for, and when."""
 
     # life
 
@@ -138,13 +151,26 @@ class Bridge:
     def phase_s(self) -> float:
         return max(0.0, self._clock() - self._phase_since)
 
+    def hold_load(self, held: bool) -> None:
+        """Keep our own load back while something is measured."""
+        set_held = getattr(self._load, "set_held", None)
+        if set_held is not None:
+            set_held(held)
+
     # numbers
 
     def poll(self) -> Snapshot:
         """The latest Snapshot, with its age as of now."""
         if self.phase is Phase.LOADING:
             return Snapshot()
-        return aged(self.engine.snapshot(), self._clock())
+        patience = getattr(self.engine, "stale_after_s", STALE_AFTER_S)
+        return aged(self.engine.snapshot(), self._clock(), patience)
+
+    def watch_pages(self, wanted: bool) -> None:
+        """Have the next Snapshots say whose each page is, where the engine can."""
+        ask = getattr(self.engine, "watch_pages", None)
+        if wanted and ask is not None:
+            ask()
 
     # commands
 
@@ -159,29 +185,50 @@ class Bridge:
     def cancel(self, request_id: str) -> None:
         self.engine.cancel(request_id)
 
-    def change_cap(self, step: int) -> int | None:
-        """Move the cap by `step` within 1 … its maximum; the new cap, None if not known."""
-        batch = self.engine.snapshot().batch
-        if batch.cap is None:
-            return None
-        highest = batch.cap_max or self.engine.config.max_batch
-        cap = max(1, min(highest, batch.cap + step))
+    def refusal(self, control: str) -> str:
+        """Why the engine does not do that (a recording, a remote one), "" if it does.
+
+        An engine says so itself with a method `why_not(control) -> str`.
+        """
+        why_not = getattr(self.engine, "why_not", None)
+        if why_not is not None and (reason := why_not(control)):
+            return str(reason)
+        if control == MEASURE:
+            if self.phase is not Phase.UP:
+                return "the engine is not up yet"
+            has_model = hasattr(type(self.engine), "loaded")
+            return "" if has_model else "it needs an engine with a model in this process"
+        return "" if hasattr(self.engine, control) else "this engine has no such control"
+
+    @property
+    def settings(self) -> EngineConfig | None:
+        """Of the engine that is watched, where it is our own; of others we know none."""
+        return None if self.refusal(MEASURE) else self.engine.config
+
+    @property
+    def cap(self) -> int | None:
+        """In force, or about to be: two quick steps are two steps."""
+        cap, when = self._cap_set
+        return cap if self._clock() - when < IN_FORCE_S else self.engine.snapshot().batch.cap
+
+    @property
+    def highest_cap(self) -> int:
+        return self.engine.snapshot().batch.cap_max or self.engine.config.max_batch
+
+    def set_cap(self, cap: int) -> None:
+        """Hold the cap at `cap`: one that moves with the queue no longer does."""
+        if self.engine.snapshot().batch.dynamic:
+            self.engine.set_dynamic(False)
         self.engine.set_cap(cap)
-        return cap
-
-    def toggle_admission(self) -> bool:
-        """Pause admission or let it go on; whether it is paused now."""
-        paused = not self.engine.snapshot().engine.paused
-        self.engine.set_paused(paused)
-        return paused
+        self._cap_set = (cap, self._clock())
 
 
-def aged(snapshot: Snapshot, now: float) -> Snapshot:
+def aged(snapshot: Snapshot, now: float, patience_s: float = STALE_AFTER_S) -> Snapshot:
     """`snapshot` with its age at `now`; a live one that is too old becomes stale."""
     source = snapshot.source
     age = max(source.age_s, now - snapshot.time, 0.0)
     step_s = (snapshot.batch.step_ms or 0.0) / 1e3
-    patience = max(STALE_AFTER_S, STALE_AFTER_STEPS * step_s)
+    patience = max(patience_s, STALE_AFTER_STEPS * step_s)
     if source.state is SourceState.LIVE and age > patience:
         reason = source.reason or "the engine publishes nothing: its thread is busy or hung"
         source = replace(source, state=SourceState.STALE, reason=reason)

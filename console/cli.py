@@ -12,16 +12,28 @@ import typer
 
 from console.commands.bench import bench
 from console.commands.calibrate import calibrate
+from console.commands.canary import canary
+from console.commands.check import check
+from console.commands.checklist import checklist_app
 from console.commands.compare import compare
+from console.commands.env import env
+from console.commands.explain import explain
 from console.commands.generate import generate
 from console.commands.ledger import ledger
 from console.commands.load import load
+from console.commands.log import log_app
 from console.commands.model import model_app
 from console.commands.options import options
+from console.commands.playbook import playbook_app
 from console.commands.profile import profile
 from console.commands.quality import quality
+from console.commands.record import record
+from console.commands.replay import replay
+from console.commands.serve import serve
+from console.commands.soak import soak
 from console.commands.sweep import sweep
 from console.commands.up import up
+from console.commands.watch import watch
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError, ModelError, RequestError
 
@@ -47,11 +59,16 @@ def root(
 
 
 COMMANDS = (
-    up, generate, bench, load, profile, sweep, compare, quality, options, calibrate, ledger,
+    up, serve, watch, generate, bench, load, profile, sweep, compare, quality, options,
+    calibrate, ledger, env, explain, canary, record, replay,
+    check, soak,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(model_app, name="model")
+app.add_typer(playbook_app, name="playbook")
+app.add_typer(log_app, name="log")
+app.add_typer(checklist_app, name="checklist")
 
 
 def fail(text: str, code: Exit) -> NoReturn:

@@ -10,7 +10,11 @@ import math
 import time
 import unicodedata
 
+from engine.snapshot import Percentiles
+
 MISSING = "–"
+ENOUGH = {"p50": 1, "p90": 10, "p99": 100}
+"""Samples from which there is such a percentile."""
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -76,6 +80,18 @@ def age(seconds: float | None) -> str:
 def millis(value: float | None) -> str:
     """Milliseconds in, `duration` out."""
     return duration(None if value is None else value / 1e3)
+
+
+def bounded(percentiles: Percentiles, name: str) -> str:
+    """p50, p90 or p99 as `millis`; "< 300 ms" for one that a histogram's first bucket holds,
+    "> 40 s" for one beyond its last."""
+    value: float | None = getattr(percentiles, name)
+    low, high = percentiles.floor, percentiles.ceiling
+    if value is None and high is not None and percentiles.n >= ENOUGH[name]:
+        return f"> {millis(high)}"
+    if value is not None and low is not None and value <= low:
+        return f"< {millis(low)}"
+    return millis(value)
 
 
 def size(value: float | None) -> str:

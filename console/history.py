@@ -29,6 +29,15 @@ READERS: dict[str, Callable[[Snapshot], float | None]] = {
     "ttft_p99": lambda s: s.latency.ttft_ms.p99,
     "tpot_p50": lambda s: s.latency.tpot_ms.p50,
     "tpot_p99": lambda s: s.latency.tpot_ms.p99,
+    "itl_p50": lambda s: s.latency.itl_ms.p50,
+    "itl_p99": lambda s: s.latency.itl_ms.p99,
+    "e2e_p50": lambda s: s.latency.e2e_ms.p50,
+    "e2e_p99": lambda s: s.latency.e2e_ms.p99,
+    "cpu": lambda s: s.memory.cpu_percent,
+    "rss": lambda s: s.memory.rss_bytes,
+    "read": lambda s: s.memory.bandwidth_bytes_s,
+    "gpu": lambda s: s.gpus[0].utilisation if s.gpus else None,
+    "gpu_power": lambda s: s.gpus[0].power_w if s.gpus else None,
 }
 
 
@@ -71,6 +80,16 @@ class Series:
         """By how much a counter grew in the last `span_s` seconds; 0 when not known."""
         recent = [v for t, v in reversed(self._samples) if v is not None and t >= now - span_s]
         return recent[0] - recent[-1] if recent else 0.0
+
+    def mean(self, since: float, until: float) -> float | None:
+        """Of the samples after `since` up to `until`, Unix seconds; None without any."""
+        total, count = 0.0, 0
+        for time, value in reversed(self._samples):
+            if time <= since:
+                break
+            if time <= until and value is not None:
+                total, count = total + value, count + 1
+        return total / count if count else None
 
 
 class History:

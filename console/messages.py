@@ -3,6 +3,8 @@ one of its kind that nobody has read yet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.message import Message
 
 
@@ -20,6 +22,14 @@ class EngineFailed(Message):
 
 class EngineDown(Message):
     """stop() has returned, or took too long; the console may end."""
+
+
+class Call(Message):
+    """Something that another thread wants done in the UI's."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        super().__init__()
+        self.do = do
 
 
 class AnswerArrived(Message):

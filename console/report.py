@@ -34,10 +34,29 @@ def bench_table(report: dict[str, Any]) -> None:
         f"roofline     {report['roofline_fraction']:.1%} of this machine's GEMM limit "
         f"({machine['gemm_gflops']:.0f} GFLOP/s by {machine['gemm_by']}; "
         f"{report['gemm_gflop']:,.0f} GFLOP of work)",
+        f"time         {_kernel_shares(report['kernels'])}",
         f"memory       peak RSS {report['memory']['peak_rss_mib']:.0f} MiB",
         sep="\n",
         highlight=False,
     )
+    if "console" in report:
+        console.print(_console_line(report), highlight=False)
+
+
+def _console_line(report: dict[str, Any]) -> str:
+    cost = report["console"]
+    keys = cost["key_ms"]
+    return (
+        f"console      costs {report['console_overhead']:.1%} of the output tokens "
+        f"({cost['lowest']:.1%} to {cost['highest']:.1%} in {len(cost['with_tok_s'])} pairs of "
+        f"runs); a key is answered in {milliseconds(keys['p50'])}, p90 {milliseconds(keys['p90'])}"
+    )
+
+
+def _kernel_shares(shares: dict[str, float] | None) -> str:
+    if shares is None:
+        return "–  (these kernels keep no account)"
+    return ", ".join(f"{part.replace('_', ' ')} {share:.0%}" for part, share in shares.items())
 
 
 def ledger_table(report: dict[str, Any]) -> None:

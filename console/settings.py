@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.paths import user_folder
 
 PREFIX = "EVEWATCH_"
-RESERVED = {"EVEWATCH_HOME", "EVEWATCH_API_KEY"}
+RESERVED = {"EVEWATCH_HOME", "EVEWATCH_API_KEY", "EVEWATCH_LANG", "EVEWATCH_THEME"}
 FILE = "evewatch.toml"
 
 

@@ -1,8 +1,11 @@
-"""Draws the pictures of the documentation, through the console itself on the scripted engine.
+"""Draws the pictures of the documentation: a recording of the real engine, through the console.
 
-    python docs/make_pictures.py [--out docs] [--script typical] [--size 120x40]
+    python docs/make_pictures.py [--out docs] [--recording docs/overview.everec] [--only NAME]
 
-The same input gives the same file: the clock, the seed and the ids are fixed.
+The same recording gives the same pictures. A new one, of about a minute:
+
+    evewatch record embedded --kv-memory 160M --dynamic --hz 2 --duration 60s \
+        --out docs/overview.everec
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,27 +24,29 @@ sys.path.insert(0, str(ROOT))
 
 from console.app import build_app  # noqa: E402
 from console.renderables.frame import Phase  # noqa: E402
-from engine.fake import SCRIPTS, FakeEngine  # noqa: E402
+from console.replay import Replay  # noqa: E402
 
-EVE = 1_798_138_800.0
-"""2026-12-24 19:00:00 UTC."""
-SECONDS = 150
+PICTURES: dict[str, tuple[tuple[int, int], list[str], float]] = {
+    # name: (columns and rows, keys, where in the recording: 0 to 1)
+    "overview": ((120, 40), [], 0.9),
+    "kv": ((120, 40), ["3"], 0.9),
+    "latency": ((120, 40), ["4"], 0.9),
+}
 CELL = 12.2
 """Width of a character in the exported picture."""
 
 
-async def screenshot(script: str, size: tuple[int, int], keys: list[str]) -> str:
-    """SVG of the console after SECONDS of the script."""
-    now = EVE
-    app = build_app(FakeEngine(script, clock=lambda: now), clock=lambda: now, refresh_hz=0.001)
+async def screenshot(recording: Path, size: tuple[int, int], keys: list[str], share: float) -> str:
+    """SVG of the console at that place of the recording."""
+    player = Replay.open(recording, clock=lambda: 0.0)
+    app = build_app(player, clock=player.now, refresh_hz=0.001, theme="evewatch")
     async with app.run_test(size=size) as pilot:
         while app.bridge.phase is not Phase.UP:
             await pilot.pause(0.01)
+        player.seek(share * player.length_s)
+        app.tick()
         await pilot.press(*keys)
-        for _ in range(SECONDS * 2):
-            now += 0.5
-            app.history.push(app.bridge.poll())
-        app.draw(app.bridge.poll())
+        app.tick()
         await pilot.pause()
         return tidy(app.export_screenshot(title="evewatch"))
 
@@ -75,19 +81,19 @@ def _without_blanks(found: re.Match[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
-    parser.add_argument("--script", choices=SCRIPTS, default="typical")
-    parser.add_argument("--size", default="120x40")
-    parser.add_argument("--keys", default="", help="pressed first, comma-separated")
-    parser.add_argument("--name", default="overview")
+    parser.add_argument("--recording", type=Path, default=ROOT / "docs" / "overview.everec")
+    parser.add_argument("--only", choices=PICTURES, help="this picture alone")
     options = parser.parse_args()
     os.environ["TZ"] = "UTC"
     time.tzset()
-    width, height = map(int, options.size.split("x"))
-    keys = options.keys.split(",") if options.keys else []
-    svg = asyncio.run(screenshot(options.script, (width, height), keys))
-    path = options.out / f"{options.name}.svg"
-    path.write_text(svg, "utf-8")
-    print(path)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["EVEWATCH_HOME"] = home  # nothing of the user's may get into a picture
+        for name in [options.only] if options.only else PICTURES:
+            size, keys, share = PICTURES[name]
+            svg = asyncio.run(screenshot(options.recording, size, keys, share))
+            path = options.out / f"{name}.svg"
+            path.write_text(svg, "utf-8")
+            print(path)
 
 
 if __name__ == "__main__":

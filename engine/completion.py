@@ -12,6 +12,16 @@ Prompt = str | list[int] | list[dict[str, str]]
 """Text, token ids, or a chat: [{"role": …, "content": …}, …]."""
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt that has been tokenized, to be submitted once or several times."""
+
+    ids: list[int]
+    start: int
+    end: int
+    """Monotonic ns: when the tokenizer had it."""
+
+
 @dataclass(frozen=True)
 class Completion:
     """The whole output of one request."""

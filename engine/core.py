@@ -7,13 +7,21 @@ outgoing streams with the latest Snapshot. What happens behind them is engine/st
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from engine.completion import Completion, Prompt, check_prompt, completion, is_token_ids
+from engine.completion import (
+    Completion,
+    Encoded,
+    Prompt,
+    check_prompt,
+    completion,
+    is_token_ids,
+)
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
 from engine.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from engine.kv_cache import KvCache
     from engine.models import LoadedModel
     from engine.pages import PagePool
+    from engine.runner import ModelRunner
     from engine.stepper import Stepper
     from kernels.dispatch import Backend
 
@@ -112,6 +121,7 @@ class Engine:
     def _run(self) -> None:
         try:
             self.load()
+            self.stepper.measure_memory()
         except BaseException as error:
             self._serving.set_exception(error)
             return
@@ -147,9 +157,30 @@ class Engine:
 
     # --- requests ---------------------------------------------------------------------
 
+    def encode(self, prompt: Prompt) -> Future[Encoded]:
+        """Token ids of a prompt, in the tokenizer pool: to look at them before `submit`, or to
+        submit them more than once. The future raises RequestError for what has no tokens."""
+        check_prompt(prompt)
+        tokenizer = self.loaded.tokenizer
+
+        def work() -> Encoded:
+            start = self._clock()
+            ids: list[int]
+            if is_token_ids(prompt):
+                ids = list(prompt)  # type: ignore[arg-type]
+            else:
+                text = isinstance(prompt, str)
+                ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
+            return Encoded(ids, start, self._clock())
+
+        with self._door:
+            if self._closed:
+                raise EngineStopped("the engine is stopping and accepts nothing more")
+            return self._tokenizers.submit(work)
+
     def submit(
         self,
-        prompt: Prompt,
+        prompt: Prompt | Encoded,
         params: SamplingParams | None = None,
         *,
         source: str = "api",
@@ -165,7 +196,8 @@ class Engine:
         Raises RequestError for a prompt of the wrong type, EngineStopped before `load` and
         after `stop`.
         """
-        check_prompt(prompt)
+        if not isinstance(prompt, Encoded):
+            check_prompt(prompt)
         stepper = self.stepper
         now = self._clock()
         number = next(self._numbers)
@@ -183,7 +215,14 @@ class Engine:
             if self._closed:
                 raise EngineStopped("the engine is stopping and accepts nothing more")
             self._open[name] = request
-            if is_token_ids(prompt):
+            if isinstance(prompt, Encoded):
+                request.set_prompt(list(prompt.ids))
+                request.stamps.tokenize_start, request.stamps.tokenize_end = (
+                    prompt.start,
+                    prompt.end,
+                )
+                self._intake.put(Submit(request))
+            elif is_token_ids(prompt):
                 request.set_prompt(list(prompt))  # type: ignore[arg-type]
                 self._intake.put(Submit(request))
             else:
@@ -237,6 +276,16 @@ class Engine:
         """Let the cap move with the queue, or keep it where it is."""
         self._intake.put(Reconfigure({"dynamic": dynamic}))
 
+    def set_max_wait(self, milliseconds: float) -> None:
+        """How long a static batch waits to fill; a moving cap opens for one that waited so."""
+        if not 0 < milliseconds < math.inf:
+            raise ConfigError(f"max_wait_ms: expected a number above 0, got {milliseconds!r}")
+        self._intake.put(Reconfigure({"max_wait_ms": float(milliseconds)}))
+
+    def set_draining(self, draining: bool) -> None:
+        """Finish what was accepted and reject what comes from now on; or accept again."""
+        self._intake.put(Reconfigure({"draining": draining}))
+
     # --- what can be seen -----------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -245,6 +294,25 @@ class Engine:
             return Snapshot()
         self._stepper.wanted = True
         return self._stepper.snapshot
+
+    def watch_pages(self, seconds: float = 2.0) -> None:
+        """Snapshots of the next seconds say whose each page is and how old: a panel that draws
+        it asks again and again."""
+        if self._stepper is not None:
+            self._stepper.pages_until = time.monotonic() + seconds
+
+    def alarm(self) -> str | None:
+        """Why nobody can be served, or None: from any thread, and of a hung engine too."""
+        if self._stepper is None:
+            return "the model is not loaded yet"
+        if self._closed:
+            return "the engine is stopping" if not self._stopped else "the engine has stopped"
+        if self._stepper.watchdog.reason is not None:
+            return self._stepper.watchdog.reason
+        silent = (self._clock() - self._stepper.round_began) / 1e9
+        if self._thread is not None and silent > self.config.stall_s + IDLE_WAIT_S:
+            return f"the engine's thread has been in one step for {silent:.0f} s"
+        return None
 
     def ledger(self, timeout: float = 10.0) -> Ledger:
         """Who holds what, as the engine thread sees it between two steps."""
@@ -278,6 +346,10 @@ class Engine:
     @property
     def cache(self) -> KvCache:
         return self.stepper.cache
+
+    @property
+    def runner(self) -> ModelRunner:
+        return self.stepper.runner
 
     @property
     def scheduler(self) -> Scheduler:

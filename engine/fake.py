@@ -148,6 +148,8 @@ class FakeEngine:
         with self._lock:
             if self._stopped.is_set():
                 raise EngineStopped("the engine has been stopped; nothing more is accepted")
+            if self._world.draining:
+                return _rejected("the engine drains: it takes nothing new; try later")
             job = self._world.add(tokens, params.max_tokens, source, ANSWER)
             job.stream = Stream(job.id)
             return job.stream
@@ -171,9 +173,39 @@ class FakeEngine:
                 self._world.log("pause", f"admission {'paused' if paused else 'goes on'}")
             self._publish()
 
+    def set_dynamic(self, dynamic: bool) -> None:
+        with self._lock:
+            if dynamic != self._world.dynamic:
+                self._world.dynamic = dynamic
+                self._world.log("config", f"dynamic batch {'on' if dynamic else 'off'}")
+            self._publish()
+
+    def set_max_wait(self, milliseconds: float) -> None:
+        with self._lock:
+            if milliseconds != self._world.max_wait_ms:
+                change = f"{self._world.max_wait_ms:g} → {milliseconds:g} ms"
+                self._world.log("config", f"longest wait {change}")
+                self._world.max_wait_ms = milliseconds
+            self._publish()
+
+    def set_draining(self, draining: bool) -> None:
+        with self._lock:
+            if draining != self._world.draining:
+                self._world.draining = draining
+                what = "draining: nothing new is accepted" if draining else "accepting again"
+                self._world.log("config", what)
+            self._publish()
+
     def _publish(self) -> None:
         self._seq += 1
         self._published = snapshot_of(self._world, self._seq)
+
+
+def _rejected(reason: str) -> Stream:
+    """A stream that has ended, as the engine gives one for what it does not take."""
+    stream = Stream("r-0")
+    stream.close(FinishReason.REJECTED, error=reason)
+    return stream
 
 
 def _length(prompt: str | list[dict[str, str]] | list[int]) -> int:

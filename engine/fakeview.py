@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from math import floor, log2
+from string import ascii_letters, digits
+
 from engine.fakeworld import DT, PAGE_TOKENS, Job, World
 from engine.snapshot import (
+    AllocatorState,
     BatchState,
     EngineInfo,
     KvState,
@@ -19,6 +25,9 @@ from engine.snapshot import (
 
 MAX_MODEL_LEN = 8192
 BYTES_PER_TOKEN = 11_970
+WEIGHT_BYTES = 96_000_000
+PEAK_BYTES_S = 21.4e9
+LETTERS = ascii_letters + digits
 ROWS = 64
 
 
@@ -35,11 +44,13 @@ def snapshot_of(world: World, seq: int) -> Snapshot:
             max_model_len=MAX_MODEL_LEN,
             uptime_s=world.ticks * DT,
             paused=world.paused,
+            draining=world.draining,
         ),
         queue=_queue(world),
         batch=_batch(world),
         kv=_kv(world),
         memory=_memory(world),
+        gpus=(),
         latency=_latency(world),
         stages=_stages(world),
         steps=_steps(world),
@@ -57,6 +68,7 @@ def _queue(world: World) -> QueueState:
         arrivals_per_s=world.per_second(world.arrived),
         finished_per_s=world.per_second(world.ended),
         wait_ms=world.percentiles(lambda done: done.wait),
+        wait_hist=world.histogram(lambda done: done.wait),
         requests_total=world.total,
     )
 
@@ -73,12 +85,14 @@ def _batch(world: World) -> BatchState:
         prefill_tokens=world.tick_prefill / steps_per_tick,
         decode_tokens=world.tick_decode / steps_per_tick,
         bound_by=world.bound_by,
+        bound_shares=_shares(world.bounds),
         output_tok_s=world.tick_decode / DT,
         prompt_tok_s=world.tick_prefill / DT,
         steps_total=world.ticks,
         output_tokens_total=world.output_tokens,
         prompt_tokens_total=world.prompt_tokens,
         preemptions_total=world.preemptions,
+        max_wait_ms=world.max_wait_ms,
     )
 
 
@@ -89,6 +103,7 @@ def _kv(world: World) -> KvState:
     places = used * PAGE_TOKENS
     waste = places - sum(min(job.computed, len(job.pages) * PAGE_TOKENS) for job in world.running)
     longest = world.largest_free_run()
+    owners, names = _owners(world)
     return KvState(
         format="int8_channel",
         page_tokens=PAGE_TOKENS,
@@ -99,6 +114,10 @@ def _kv(world: World) -> KvState:
         cached=page_map.count("c"),
         usage=used / total,
         page_map=page_map,
+        pages_per_letter=1,
+        page_owners=owners,
+        owner_names=names,
+        page_ages=_ages(world),
         tail_waste_tokens=waste,
         fragmentation_ratio=waste / places if places else None,
         bytes_per_token=BYTES_PER_TOKEN,
@@ -108,6 +127,7 @@ def _kv(world: World) -> KvState:
         largest_fit_tokens=free * PAGE_TOKENS,
         shadow_largest_fit_tokens=longest * PAGE_TOKENS,
         shadow_fragmentation=1 - longest / free if free else None,
+        shadow_map=page_map.replace("o", "s").replace("c", "f"),
     )
 
 
@@ -118,7 +138,54 @@ def _memory(world: World) -> MemoryState:
         available_bytes=9 * 2**30 - len(world.running) * 2**20,
         cpu_percent=min(196.0, busy),
         cores=2,
+        bandwidth_bytes_s=_traffic(world),
+        bandwidth_peak_bytes_s=PEAK_BYTES_S,
+        allocators=(_pool_allocator(world), AllocatorState("C heap", 520 << 20, 470 << 20)),
     )
+
+
+def _traffic(world: World) -> float | None:
+    """Weights and pages in use, once a step."""
+    if not world.running:
+        return None
+    held = sum(len(job.pages) for job in world.running) * PAGE_TOKENS * BYTES_PER_TOKEN
+    return (WEIGHT_BYTES + held) / (world.tpot * 2.2)
+
+
+def _pool_allocator(world: World) -> AllocatorState:
+    page = PAGE_TOKENS * BYTES_PER_TOKEN
+    held = len(world.states) - world.states.count("f")
+    tokens = sum(job.computed for job in world.running) + len(world.cached) * PAGE_TOKENS
+    active = min(tokens * BYTES_PER_TOKEN, held * page)
+    return AllocatorState("KV pool", len(world.states) * page, held * page, active)
+
+
+def _shares(bounds: Iterable[str]) -> dict[str, float] | None:
+    counts = Counter(bounds)
+    return {name: n / counts.total() for name, n in counts.items()} or None
+
+
+def _owners(world: World) -> tuple[str, dict[str, str]]:
+    """The letter goes with the number of the request, as far as there are letters."""
+    letters = ["."] * len(world.states)
+    names: dict[str, str] = {}
+    for job in world.running:
+        letter = LETTERS[int(job.id.removeprefix("r-")) % len(LETTERS)]
+        letter = letter if letter not in names else "*"
+        names.setdefault(letter, job.id)
+        for page in job.pages:
+            letters[page] = letter
+    names.pop("*", None)
+    return "".join(letters), names
+
+
+def _ages(world: World) -> str:
+    held = zip(world.states, world.born, strict=True)
+    return "".join("." if s == "f" else _age(world.now - born) for s, born in held)
+
+
+def _age(seconds: float) -> str:
+    return str(min(9, floor(log2(max(seconds, 0.5))) + 1))
 
 
 def _latency(world: World) -> LatencyState:
@@ -128,6 +195,10 @@ def _latency(world: World) -> LatencyState:
         tpot_ms=tpot,
         itl_ms=tpot,
         e2e_ms=world.percentiles(lambda done: done.e2e),
+        ttft_hist=world.histogram(lambda done: done.ttft),
+        tpot_hist=(tpot_hist := world.histogram(lambda done: done.tpot)),
+        itl_hist=tpot_hist,
+        e2e_hist=world.histogram(lambda done: done.e2e),
     )
 
 
@@ -169,4 +240,7 @@ def _row(job: Job, state: str, now: float) -> RequestRow:
         ttft_ms=None if first is None else (first - job.arrival) * 1e3,
         age_s=now - job.arrival,
         source=job.source,
+        tokenize_ms=0.8,
+        detokenize_ms=0.02 * job.output,
+        preemptions=job.preemptions,
     )

@@ -8,13 +8,14 @@ gives the same world. No threads, no clock of its own.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, pi, sin
 
 from engine.request import FinishReason
-from engine.snapshot import Event, Percentiles
+from engine.snapshot import Event, Histogram, Percentiles
 from engine.stream import Stream
 
 DT = 0.1
@@ -24,6 +25,7 @@ PREFILL_TOKENS_PER_TICK = 96
 LOWEST_CAP = 8
 CAP_EVERY = 20
 """Ticks between moves of a dynamic cap."""
+EDGES_MS = tuple(m * 10.0**e for e in range(6) for m in (1, 1.5, 2, 3, 5, 7))
 WINDOW = 256
 """Finished requests that percentiles look back on."""
 ANSWER = [
@@ -115,6 +117,7 @@ class Job:
     pages: list[int] = field(default_factory=list)
     first_scheduled: float | None = None
     first_token: float | None = None
+    preemptions: int = 0
 
     @property
     def tokens(self) -> int:
@@ -143,8 +146,13 @@ class World:
         self.running: list[Job] = []
         self.states = ["f"] * script.pages
         self.free = list(range(script.pages))
+        self.born = [started] * script.pages
+        """When each page was taken."""
+        self.bounds: deque[str] = deque(maxlen=round(60 / DT))
+        """What bound the last minute's ticks."""
         self.cached: deque[int] = deque()
         self.cap, self.dynamic, self.paused = script.cap, True, False
+        self.max_wait_ms, self.draining = 1000.0, False
         self.events: deque[Event] = deque(maxlen=50)
         self.finished: dict[str, int] = {}
         self.done: deque[Done] = deque(maxlen=WINDOW)
@@ -170,13 +178,15 @@ class World:
         self._admit()
         self._prefill()
         self._decode()
+        if self.running:
+            self.bounds.append(self.bound_by)
         if self.dynamic and self.ticks % CAP_EVERY == 0:
             self._move_cap()
 
     def _arrive(self) -> None:
         swing = 1 + self.script.wave * sin(2 * pi * self.ticks * DT / self.script.period)
         comes = self._random.random() < self.script.arrivals * swing * DT
-        if comes and len(self.waiting) < self.script.most_waiting:
+        if comes and not self.draining and len(self.waiting) < self.script.most_waiting:
             prompt = self._random.randint(*self.script.prompt)
             self.add(prompt, self._random.randint(*self.script.output), "load")
 
@@ -255,6 +265,7 @@ class World:
             if job.pages:
                 self.states[job.pages[-1]] = "s"
             job.pages.append(page)
+            self.born[page] = self.now
             self.states[page] = "o"
         return True
 
@@ -271,6 +282,7 @@ class World:
         self.running.remove(job)
         self._release(job)
         job.computed = 0
+        job.preemptions += 1
         self.waiting.appendleft(job)
         self.preemptions += 1
         self.log("preempt", f"preempted {job.id}: no page free, {pages} given back")
@@ -328,6 +340,14 @@ class World:
             return Percentiles()
         ranks = [values[min(n - 1, ceil(n * q) - 1)] for q in (0.5, 0.9, 0.99)]
         return Percentiles(ranks[0], ranks[1], ranks[2], sum(values) / n, n)
+
+    def histogram(self, read: Callable[[Done], float]) -> Histogram | None:
+        if not self.done:
+            return None
+        counts = [0] * (len(EDGES_MS) + 1)
+        for done in self.done:
+            counts[bisect_left(EDGES_MS, read(done) * 1e3)] += 1
+        return Histogram(EDGES_MS, tuple(counts))
 
     def per_second(self, times: deque[float], span: float = 10.0) -> float:
         return sum(1 for time in times if time > self.now - span) / span

@@ -25,7 +25,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """Live settings to change: cap, paused, dynamic."""
+    """Live settings to change: cap, paused, dynamic, max_wait_ms, draining."""
 
     changes: dict[str, Any]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from engine import pageview
 from engine.ledger import take_ledger
+from engine.machine import MachineState, cores, machine
 from engine.prefix import PrefixIndex
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.snapshot import (
+    AllocatorState,
     BatchState,
     EngineInfo,
     KvState,
@@ -34,6 +35,7 @@ SATURATION_ALARM = 0.01
 def observe(stepper: Stepper, seq: int) -> Snapshot:
     now, telemetry = time.monotonic(), stepper.telemetry
     _watch_saturation(stepper)
+    state = machine().read()
     return Snapshot(
         seq=seq,
         time=time.time(),
@@ -41,12 +43,8 @@ def observe(stepper: Stepper, seq: int) -> Snapshot:
         queue=_queue(stepper, now),
         batch=_batch(stepper, now),
         kv=_kv(stepper),
-        memory=MemoryState(
-            rss_bytes=telemetry.rss(),
-            available_bytes=psutil.virtual_memory().available,
-            cpu_percent=telemetry.cpu_percent(),
-            cores=telemetry.cores(),
-        ),
+        memory=_memory(stepper, state),
+        gpus=state.gpus,
         latency=telemetry.latency(now),
         stages=telemetry.stages(now),
         steps=telemetry.step_shares(now),
@@ -80,6 +78,7 @@ def _info(stepper: Stepper, now: float) -> EngineInfo:
         uptime_s=now - stepper.telemetry.started,
         paused=stepper.scheduler.paused,
         alarm=stepper.watchdog.reason,
+        draining=stepper.draining,
     )
 
 
@@ -92,6 +91,7 @@ def _queue(stepper: Stepper, now: float) -> QueueState:
         arrivals_per_s=telemetry.rate(telemetry.arrivals, now),
         finished_per_s=telemetry.rate(telemetry.ended, now),
         wait_ms=telemetry.queue_wait(now),
+        wait_hist=telemetry.queue_histogram(now),
         requests_total=telemetry.totals["requests"],
     )
 
@@ -107,6 +107,7 @@ def _batch(stepper: Stepper, now: float) -> BatchState:
         prefill_tokens=recent["prefill_tokens"],
         decode_tokens=recent["decode_tokens"],
         bound_by=stepper.bound_by,
+        bound_shares=stepper.telemetry.bound_shares(now),
         output_tok_s=recent["output_tok_s"],
         prompt_tok_s=recent["prompt_tok_s"],
         steps_total=totals["steps"],
@@ -115,6 +116,7 @@ def _batch(stepper: Stepper, now: float) -> BatchState:
         preemptions_total=totals["preemptions"],
         preemption_tax=stepper.scheduler.preemption_tax,
         padding_tokens_total=totals["padding_tokens"],
+        max_wait_ms=stepper.max_wait_ms,
     )
 
 
@@ -134,7 +136,8 @@ def _kv(stepper: Stepper) -> KvState:
         sealed=pool.sealed,
         cached=pool.cached,
         usage=pool.used / pool.total,
-        page_map=pool.page_map(),
+        page_map=pageview.states(pool),
+        pages_per_letter=pageview.stride_of(pool.total),
         tail_waste_tokens=places - tokens,
         fragmentation_ratio=(places - tokens) / places if places else 0.0,
         bytes_per_token=cache.bytes_per_token,
@@ -147,6 +150,59 @@ def _kv(stepper: Stepper) -> KvState:
         shadow_fragmentation=shadow.fragmentation,
         prefix_hit_ratio=_hit_ratio(pool.index),
         evictions_total=pool.evictions,
+        **_page_details(stepper),
+    )
+
+
+def _page_details(stepper: Stepper) -> dict[str, Any]:
+    """Owners, their names and ages of the pages and the shadow's map, while somebody looks."""
+    if time.monotonic() >= stepper.pages_until:
+        return {}
+    scheduler = stepper.scheduler
+    pool = scheduler.pool
+    holders = [*scheduler.running.values(), *scheduler.policy.kept()]
+    owners, names = stepper.page_owners.map(pool.total, ((r.id, r.pages) for r in holders))
+    return {
+        "page_owners": owners,
+        "owner_names": names,
+        "page_ages": pageview.ages(pool, pool.now),
+        "shadow_map": pageview.shadow(scheduler.shadow.runs(), pool.total, pool.page_tokens),
+    }
+
+
+def _memory(stepper: Stepper, state: MachineState) -> MemoryState:
+    return MemoryState(
+        rss_bytes=state.rss_bytes,
+        available_bytes=state.available_bytes,
+        cpu_percent=state.cpu_percent,
+        cores=cores(),
+        device_used_bytes=state.device_used_bytes,
+        device_total_bytes=state.device_total_bytes,
+        bandwidth_bytes_s=_bandwidth(stepper),
+        bandwidth_peak_bytes_s=stepper.bandwidth_peak,
+        allocators=(_kv_allocator(stepper), *state.allocators),
+    )
+
+
+def _bandwidth(stepper: Stepper) -> float | None:
+    """Bytes a second that steps have read since the last Snapshot; None without a step."""
+    now = stepper.telemetry.bytes_read(stepper.loaded.model.weight_bytes)
+    (before, then), stepper.bytes_read = stepper.bytes_read, now
+    moved, seconds = now[0] - before, now[1] - then
+    return moved / seconds if seconds > 0 and moved >= 0 else None
+
+
+def _kv_allocator(stepper: Stepper) -> AllocatorState:
+    """The pool: all of it, what requests and the prefix cache hold, and the tokens' own bytes."""
+    pool, cache = stepper.scheduler.pool, stepper.cache
+    cached = pool.cached * cache.layout.page_bytes * len(cache.layers)
+    shared = (pool.references - pool.used) * pool.page_tokens
+    tokens = stepper.scheduler.tokens_in_cache - shared
+    return AllocatorState(
+        "KV pool",
+        cache.bytes,
+        cache.bytes_in_use(pool) + cached,
+        int(tokens * cache.bytes_per_token) + cached,
     )
 
 
@@ -175,4 +231,7 @@ def _row(request: Request, now: int) -> RequestRow:
         ttft_ms=stamps.span_ms("arrival", "first_token"),
         age_s=(now - stamps.arrival) / 1e9,
         source=request.source,
+        tokenize_ms=stamps.span_ms("tokenize_start", "tokenize_end"),
+        detokenize_ms=stamps.detokenize_ns / 1e6,
+        preemptions=request.preemptions,
     )

@@ -13,6 +13,7 @@ room, because a later prompt may begin with it.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -47,6 +48,12 @@ class PagePool:
         self.peak_used = 0
         """Most pages that were held at once."""
         self.evictions = 0
+        self.references = 0
+        """Pages held, counted once for each holder."""
+        self.now = 0
+        """What the clock says (ns); the scheduler sets it at each plan."""
+        self.born = array("q", bytes(8 * total))
+        """When each page was last taken from the free ones."""
 
     # what is there
 
@@ -75,11 +82,6 @@ class PagePool:
     def used(self) -> int:
         """Pages that some request holds."""
         return self.total - self.available
-
-    @property
-    def references(self) -> int:
-        """Pages held, counted once for each holder."""
-        return sum(self._refs)
 
     @property
     def free_slabs(self) -> int:
@@ -119,6 +121,7 @@ class PagePool:
             elif self._states[page] != SEALED:
                 raise ValueError(f"page {page} is {chr(self._states[page])} and cannot be shared")
             self._refs[page] += 1
+            self.references += 1
         self.peak_used = max(self.peak_used, self.used)
 
     def seal(self, pages: Iterable[int]) -> None:
@@ -134,6 +137,7 @@ class PagePool:
             if self._refs[page] < 1:
                 raise ValueError(f"page {page} is released more often than it was taken")
             self._refs[page] -= 1
+            self.references -= 1
             if self._refs[page] == 0:
                 self._let_go(page)
 
@@ -154,6 +158,8 @@ class PagePool:
         for page in pages:
             self._move(page, OPEN)
             self._refs[page] = 1
+            self.born[page] = self.now
+        self.references += len(pages)
         self.peak_used = max(self.peak_used, self.used)
         return pages
 
@@ -212,6 +218,7 @@ class PagePool:
             known = sum(page in self.index for page in range(self.total))
             assert known == len(self.index), "the index knows pages that are not there"
             assert all(page in self.index for page in self._unheld), "a cached page is unknown"
+        assert sum(self._refs) == self.references, "holders are miscounted"
         out = sum(self._slab_is_out)
         assert len(set(self._free_slabs)) == len(self._free_slabs), "a slab is twice free"
         assert out + len(self._free_slabs) == self.slabs, "slabs are lost"

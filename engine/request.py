@@ -7,7 +7,7 @@ import math
 from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import RequestError
 
@@ -44,6 +44,18 @@ class Priority(IntEnum):
 
 
 MAX_TOKENS_LIMIT = 1_000_000
+MAX_LOGPROBS = 20
+
+
+class TokenLogprobs(NamedTuple):
+    """Natural logarithms of the model's own distribution: before temperature, top-k, top-p and
+    min_tokens."""
+
+    token: int
+    """The one that was chosen."""
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    """The likeliest tokens, best first: as many as were asked for."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the output, `ignore_eos` or not."""
     ignore_eos: bool = False
+    logprobs: int | None = None
+    """Report each token's log probability, and those of so many likeliest ones; None: none."""
 
     def __post_init__(self) -> None:
         _whole("max_tokens", self.max_tokens, 1, MAX_TOKENS_LIMIT)
@@ -74,6 +88,8 @@ class SamplingParams:
         _number("top_p", self.top_p, 1e-6, 1.0)
         if self.seed is not None:
             _whole("seed", self.seed, 0, 2**63 - 1)
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise RequestError(f"stop: expected non-empty strings, got {text!r}")
@@ -163,6 +179,8 @@ class Request:
     """Output tokens after which it ends with `length`; set at admission."""
     stop_ids: frozenset[int] = frozenset()
     """Tokens that end it with `stop`; set at admission."""
+    logprobs: TokenLogprobs | None = None
+    """Of the newest token, from the sampler to the stream; only where they were asked for."""
     cancelled: bool = False
     """Set from any thread; read by the engine thread between steps."""
     priority: Priority = Priority.NORMAL

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.request import Request, SamplingParams
+from engine.request import Request, SamplingParams, TokenLogprobs
 
 NUCLEUS_WIDTH = 256
 """Candidates looked at first; a row whose nucleus is wider sorts its whole vocabulary."""
@@ -26,10 +26,13 @@ class Sampler:
     def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
         """Token of each row of float32 [R, vocab], None where the row is not finite.
 
-        May write into `logits`.
+        May write into `logits`. Leaves log probabilities in the requests that want them.
         """
+        wanting = [row for row, r in enumerate(requests) if r.params.logprobs is not None]
+        raw = logits[wanting] if wanting else None
         for row, request in enumerate(requests):
-            self._hold_off_the_end(logits[row], request)
+            if len(request.output_ids) < request.params.min_tokens:
+                self._hold_off_the_end(logits[row], request)
         best, tokens = greedy(logits)
         drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
         if drawn:
@@ -37,6 +40,8 @@ class Sampler:
             uniform = [self.uniform(requests[row]) for row in drawn]
             tokens[drawn] = draw(logits[drawn], params, uniform)
         finite = best.isfinite().tolist()
+        if raw is not None:
+            note_logprobs(raw, [requests[row] for row in wanting], tokens[wanting])
         return [t if good else None for t, good in zip(tokens.tolist(), finite, strict=True)]
 
     def uniform(self, request: Request) -> float:
@@ -47,10 +52,21 @@ class Sampler:
 
     def _hold_off_the_end(self, row: torch.Tensor, request: Request) -> None:
         """Before min_tokens, no token that would end the output can be sampled."""
-        params = request.params
-        if len(request.output_ids) < params.min_tokens:
-            ends = {t for t in params.stop_token_ids if t < row.shape[0]}
-            row[sorted(ends | self.eos_ids)] = -torch.inf
+        ends = {t for t in request.params.stop_token_ids if t < row.shape[0]}
+        row[sorted(ends | self.eos_ids)] = -torch.inf
+
+
+def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.Tensor) -> None:
+    """Log probabilities of `tokens` [R] and of each row's likeliest ones, into the requests."""
+    most = min(max(r.params.logprobs or 0 for r in requests), logits.shape[1])
+    everything = logits.float().log_softmax(-1)
+    chosen = everything.gather(1, tokens.to(logits.device)[:, None]).squeeze(1).tolist()
+    best = everything.topk(most)
+    ids, values = best.indices.tolist(), best.values.tolist()
+    for row, (request, token) in enumerate(zip(requests, tokens.tolist(), strict=True)):
+        count = request.params.logprobs or 0
+        top = tuple(zip(ids[row][:count], values[row][:count], strict=True))
+        request.logprobs = TokenLogprobs(token, chosen[row], top)
 
 
 def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -182,6 +182,7 @@ class Scheduler:
     def plan(self, now: int) -> Plan:
         """The next step's work at monotonic time `now` (ns). Pages are taken here."""
         plan = Plan()
+        self.pool.now = now
         self._expire(now, plan)
         tax = self.preemption_tax
         self._cautious = tax > (TAX_LOW if self._cautious else TAX_HIGH)

@@ -50,6 +50,10 @@ class ContiguousShadow:
             at = start + size
         return sizes
 
+    def runs(self) -> list[tuple[int, int]]:
+        """(start, size) of what is taken, in order."""
+        return list(self._order)
+
     @property
     def free(self) -> int:
         return self.total - sum(size for _, size in self._order)

@@ -43,13 +43,29 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Milliseconds, from raw samples of the recent window. None where n is too small."""
+    """Milliseconds, from raw samples of the recent window, or from the buckets of an external
+    engine's histogram. None where n is too small."""
 
     p50: float | None = None
     p90: float | None = None
     p99: float | None = None
     mean: float | None = None
     n: int = 0
+    floor: float | None = None
+    """From a histogram: a percentile that is no more than this lies in the first bucket, and is
+    known only to be below it."""
+    ceiling: float | None = None
+    """From a histogram: a percentile that is None although n is large enough lies above this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many samples of the recent window fell where; milliseconds."""
+
+    edges_ms: tuple[float, ...] = ()
+    """Upper edges, rising."""
+    counts: tuple[int, ...] = ()
+    """One for each edge, and one for what is above the last; not cumulative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +85,8 @@ class EngineInfo:
     """Admission is paused: running requests go on, waiting ones stay."""
     alarm: str | None = None
     """What the watchdog says while work waits and nothing is computed."""
+    draining: bool | None = None
+    """Nothing new is accepted; what was accepted before is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +97,7 @@ class QueueState:
     finished_per_s: float | None = None
     wait_ms: Percentiles = Percentiles()
     """Queued → first scheduled."""
+    wait_hist: Histogram | None = None
     requests_total: int | None = None
 
 
@@ -97,6 +116,8 @@ class BatchState:
     decode_tokens: float | None = None
     bound_by: str | None = None
     """What limited the last steps: cap | kv | token_budget | compute | queue (nothing waits)."""
+    bound_shares: dict[str, float] | None = None
+    """Share of the last minute's steps (0–1) that each limit bound; None without steps."""
     output_tok_s: float | None = None
     prompt_tok_s: float | None = None
     steps_total: int | None = None
@@ -107,6 +128,8 @@ class BatchState:
     """Tokens computed again after preemption over useful ones."""
     padding_tokens_total: int | None = None
     """Computed for finished rows of a static batch."""
+    max_wait_ms: float | None = None
+    """So long a static batch waits to fill; a moving cap opens wider for one that waited so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +146,15 @@ class KvState:
     """(open + sealed) / total."""
     page_map: str | None = None
     """One letter a page, in pool order: f free, o open, s sealed, c cached."""
+    pages_per_letter: int | None = None
+    """More than 1 in a pool too large to draw: a letter of the maps stands for so many pages."""
+    page_owners: str | None = None
+    """Like page_map: a letter of `owner_names`, + several holders, * one of the rest, . nobody.
+    None unless somebody looks at it (Engine.watch_pages)."""
+    owner_names: dict[str, str] | None = None
+    """Letter -> id of the request that holds the pages."""
+    page_ages: str | None = None
+    """Like page_map: digit n is a page taken less than 2ⁿ s ago (9: all older), . a free one."""
     tail_waste_tokens: int | None = None
     """Token places in pages in use that hold no token."""
     fragmentation_ratio: float | None = None
@@ -142,9 +174,46 @@ class KvState:
     """The same for contiguous allocation of the same trace."""
     shadow_fragmentation: float | None = None
     """1 − largest free run / free, for contiguous allocation of the same trace."""
+    shadow_map: str | None = None
+    """Like page_map, of that allocation: s taken, f free; None as `page_owners`."""
     prefix_hit_ratio: float | None = None
     """Prompt tokens found in the prefix cache over those looked up."""
     evictions_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorState:
+    """Reserved ≥ allocated ≥ active: what lies between them is memory that is lost for now."""
+
+    name: str
+    reserved_bytes: int | None = None
+    """Taken from the system or the device."""
+    allocated_bytes: int | None = None
+    """Of it, handed out."""
+    active_bytes: int | None = None
+    """Of it, in use: for the KV pool the bytes of tokens, for torch also blocks about to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU, from NVML."""
+
+    index: int
+    name: str | None = None
+    utilisation: float | None = None
+    """Share of time (0–1) that a kernel ran."""
+    memory_busy: float | None = None
+    """Share of time (0–1) that device memory was read or written."""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    clock_mhz: int | None = None
+    clock_max_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: float | None = None
+    throttle: tuple[str, ...] | None = None
+    """Why the clock is held down, in words; empty when it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +225,11 @@ class MemoryState:
     cores: int | None = None
     device_used_bytes: int | None = None
     device_total_bytes: int | None = None
+    bandwidth_bytes_s: float | None = None
+    """An estimate: weights and KV pages that the last steps read, over the time they took."""
+    bandwidth_peak_bytes_s: float | None = None
+    """What reading memory reaches on this machine at best, measured at the start."""
+    allocators: tuple[AllocatorState, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +240,10 @@ class LatencyState:
     tpot_ms: Percentiles = Percentiles()
     itl_ms: Percentiles = Percentiles()
     e2e_ms: Percentiles = Percentiles()
+    ttft_hist: Histogram | None = None
+    tpot_hist: Histogram | None = None
+    itl_hist: Histogram | None = None
+    e2e_hist: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +298,11 @@ class RequestRow:
     age_s: float | None = None
     source: str | None = None
     """Who sent it: load | console | api | bench."""
+    tokenize_ms: float | None = None
+    detokenize_ms: float | None = None
+    """So far."""
+    preemptions: int | None = None
+    """How often it gave its pages back and computed them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +317,8 @@ class Snapshot:
     batch: BatchState = BatchState()
     kv: KvState = KvState()
     memory: MemoryState = MemoryState()
+    gpus: tuple[GpuState, ...] | None = None
+    """Those of the machine; empty when it has none."""
     latency: LatencyState = LatencyState()
     stages: StageShares = StageShares()
     steps: StepShares = StepShares()
@@ -251,13 +336,22 @@ class Snapshot:
         """One line of JSON. NaN and infinities become null."""
         return json.dumps(_plain(self), separators=(",", ":"), allow_nan=False)
 
+    def to_plain(self, without: tuple[str, ...] = ()) -> dict[str, Any]:
+        """What `to_json` writes, as dicts and lists; fields in `without` are left out."""
+        names = (f.name for f in fields(self) if f.name not in without)
+        return {name: _plain(getattr(self, name)) for name in names}
+
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
         """Inverse of `to_json`. Unknown keys (a newer schema) are ignored.
 
         Raises ValueError when the text is no Snapshot.
         """
-        data = json.loads(text)
+        return cls.from_plain(json.loads(text))
+
+    @classmethod
+    def from_plain(cls, data: Any) -> Snapshot:
+        """Inverse of `to_plain`. Raises ValueError as `from_json` does."""
         if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
             raise ValueError("not a snapshot: no schema number")
         return _build(cls, data)

@@ -10,15 +10,17 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from engine.batching import BatchController, Objective
+from engine.batching import BatchController, Objective, Static
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
 from engine.ledger import take_ledger
 from engine.observe import observe
 from engine.output import OutputText
+from engine.pageview import Owners
 from engine.request import FinishReason, Request, Status
 from engine.scheduler import Plan
 from engine.setup import Parts
@@ -48,12 +50,21 @@ class Stepper:
         self.telemetry = Telemetry()
         self.watchdog = Watchdog(int(config.stall_s * 1e9))
         self.dynamic = config.dynamic_batch
+        self.max_wait_ms = config.max_wait_ms
+        self.draining = False
         self.texts: dict[str, OutputText] = {}
         self.open = open_requests
         """Every request between submit and its end, whoever has it at the moment."""
         self.snapshot = Snapshot()
         self.wanted = False
         """Somebody has taken the latest Snapshot: a newer one is worth building."""
+        self.pages_until = 0.0
+        """Until then (monotonic s) Snapshots say whose each page is."""
+        self.page_owners = Owners()
+        self.bytes_read = (0, 0.0)
+        """What telemetry said at the last Snapshot."""
+        self.bandwidth_peak: float | None = None
+        """Bytes a second that reading memory reaches, once it has been measured."""
         self.bound_by: str | None = None
         self._controller = BatchController(
             Objective(
@@ -62,6 +73,8 @@ class Stepper:
         )
         self._intake = intake
         self._clock = clock
+        self.round_began = clock()
+        """Monotonic ns; from any thread: a step that never ends has an old one."""
         self._snapshot_due = 0.0
         self.publish()
 
@@ -69,14 +82,15 @@ class Stepper:
 
     def step(self) -> bool:
         """One round; False when there was nothing to compute."""
-        start = self._clock()
+        self.round_began = start = self._clock()
         self._take_in()
-        plan = self.scheduler.plan(start)
+        plan = self.scheduler.plan(self._clock())  # later than what was just taken in was queued
         self._settle(plan)
         if self.watchdog.look(self.scheduler, plan.tokens, start):
             log.error("watchdog: %s", self.watchdog.reason)
             self.telemetry.event("watchdog", self.watchdog.reason or "")
         if not plan.items:
+            self._publish_if_wanted()  # while work waits for a batch, or is stuck
             return False
         record = StepRecord(end=0, plan=self._clock() - start)
         try:
@@ -145,9 +159,14 @@ class Stepper:
                 times = request.stamps.tokens
                 if times:
                     gaps.append(now - times[-1])
+                else:
+                    self.telemetry.meters.first_token(request, now)
                 times.append(now)
                 request.append(token)
                 record.sampled += 1
+                if request.logprobs is not None:
+                    request.stream.note(request.logprobs)
+                    request.logprobs = None
                 if token in request.stop_ids:
                     self.finish(request, FinishReason.STOP, last=[token])
                     continue
@@ -212,9 +231,13 @@ class Stepper:
     def _refusal(self, request: Request) -> str | None:
         """Why the request is not taken in, or None."""
         vocab, most = self.loaded.spec.vocab, self.config.max_waiting
+        if self.draining:
+            request.stream.try_later = True
+            return "the engine drains: it finishes what it has and takes nothing new; try later"
         if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
             return f"the prompt has token {max(request.prompt_ids)}; the vocabulary ends at {vocab}"
         if len(self.scheduler.waiting) >= most:
+            request.stream.try_later = True
             return f"the queue is full ({most} requests wait); try later"
         return self.scheduler.refusal(request)
 
@@ -249,13 +272,14 @@ class Stepper:
             self.finish(request, reason)
         for request in plan.preempted:
             self.telemetry.totals["preemptions"] += 1
+            self.telemetry.meters.totals["preemptions"] += 1
             self.telemetry.event("preempt", f"preempted {request.id}")
 
     def _reset(self) -> None:
         pool = self.scheduler.pool
         pool.drop_cached()
         pool.peak_used = pool.used
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(self.telemetry.meters)
 
     # --- settings that move ---------------------------------------------------------------
 
@@ -269,7 +293,22 @@ class Stepper:
         if "dynamic" in changes and changes["dynamic"] != self.dynamic:
             self.dynamic = changes["dynamic"]
             self.telemetry.event("config", f"dynamic batch {'on' if self.dynamic else 'off'}")
+        if "max_wait_ms" in changes and changes["max_wait_ms"] != self.max_wait_ms:
+            self._set_max_wait(changes["max_wait_ms"])
+        if "draining" in changes and changes["draining"] != self.draining:
+            self.draining = changes["draining"]
+            what = "draining: nothing new is accepted" if self.draining else "accepting again"
+            self.telemetry.event("config", what)
         self.publish()
+
+    def _set_max_wait(self, milliseconds: float) -> None:
+        """Tell both who wait by it: a batch that fills, and the moving cap."""
+        before, self.max_wait_ms = self.max_wait_ms, milliseconds
+        policy, controller = self.scheduler.policy, self._controller
+        if isinstance(policy, Static):
+            policy.max_wait_ns = int(milliseconds * 1e6)
+        controller.objective = replace(controller.objective, max_wait_ms=milliseconds)
+        self.telemetry.event("config", f"longest wait {before:g} → {milliseconds:g} ms")
 
     def _set_cap(self, cap: int, why: str) -> None:
         if cap != self.scheduler.cap:
@@ -300,8 +339,18 @@ class Stepper:
         self.telemetry.kv_tokens += self.scheduler.tokens_in_cache
         if self.dynamic:
             self._move_cap(record)
+        self._publish_if_wanted()
+
+    def _publish_if_wanted(self) -> None:
         if self.wanted and time.monotonic() >= self._snapshot_due:
             self.publish()
+
+    def measure_memory(self) -> None:
+        """What the estimate of memory traffic is held against."""
+        if self.backend.name == "cpu":
+            from kernels.roofline import memory_read_rate
+
+            self.bandwidth_peak = memory_read_rate()
 
     def publish(self) -> None:
         """Build a Snapshot of now and make it the latest."""

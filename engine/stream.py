@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from engine.request import FinishReason, Stamps
+from engine.request import FinishReason, Stamps, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class StreamEvent:
     finish_reason: FinishReason | None = None
     """Set on the last event."""
     error: str | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One for each token id, where they were asked for."""
 
 
 class Stream:
@@ -32,13 +34,15 @@ class Stream:
 
     `on_event`, if given, is called without arguments from the engine thread whenever
     something is there to take; it must return at once (an event loop's
-    `call_soon_threadsafe`, say).
+    `call_soon_threadsafe`, say). See `listen` for who only wants the end.
     """
 
     def __init__(self, request_id: str, on_event: Callable[[], None] | None = None) -> None:
         self.request_id = request_id
         self._on_event = on_event
+        self._on_end = on_event
         self._items: deque[tuple[str, Sequence[int]]] = deque()
+        self._logprobs: deque[TokenLogprobs] = deque()
         self._reader_waits = False
         self._wake = threading.Event()
         self._reason: FinishReason | None = None
@@ -46,6 +50,8 @@ class Stream:
         self._taken_last = False
         self.stamps: Stamps | None = None
         """The request's stage stamps; complete once the stream is closed."""
+        self.try_later = False
+        """It was rejected for want of room or time: the same request may be taken later."""
         self.prompt_tokens = 0
         """Known once the engine has taken the request in."""
         self.returned_ns = 0
@@ -53,6 +59,10 @@ class Stream:
 
     # engine side: one writer. Appending to a deque is atomic, and a reader that is about to
     # wait says so before it looks a last time, so no lock is needed on the way of a token.
+
+    def note(self, logprobs: TokenLogprobs) -> None:
+        """What belongs to the token that is put next."""
+        self._logprobs.append(logprobs)
 
     def put(self, text: str, token_ids: Sequence[int]) -> None:
         if self._reason is None:
@@ -77,16 +87,25 @@ class Stream:
         self._error = error
         self._reason = reason
         self._wake.set()
-        if self._on_event is not None:
+        if self._on_end is not None:
             with suppress(Exception):  # a reader that cannot be told is no reader any more
-                self._on_event()
+                self._on_end()
 
     # reader side: one reader
 
-    def listen(self, on_event: Callable[[], None]) -> None:
-        """Set `on_event` after the fact; called at once if something is there to take."""
+    def listen(
+        self, on_event: Callable[[], None] | None, on_end: Callable[[], None] | None = None
+    ) -> None:
+        """Set `on_event` after the fact; called at once if something is there to take.
+
+        With `on_end` the end calls that instead. `on_event` None: tokens call nobody, and
+        `on_end` is called at once only if the stream is closed.
+        """
         self._on_event = on_event
-        if self._has_event():
+        self._on_end = on_end or on_event
+        if self._on_end is not None and self.closed:
+            self._on_end()
+        elif on_event is not None and self._has_event():
             on_event()
 
     @property
@@ -114,7 +133,10 @@ class Stream:
             self._taken_last = True
             self.returned_ns = time.monotonic_ns()
         error = self._error if reason is not None else None
-        return StreamEvent("".join(text), tuple(tokens), reason, error)
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if self._logprobs:  # noted before their tokens were put, so they are all here
+            logprobs = tuple(self._logprobs.popleft() for _ in tokens)
+        return StreamEvent("".join(text), tuple(tokens), reason, error, logprobs)
 
     def next(self, timeout: float | None = None) -> StreamEvent | None:
         """Wait for an event; None when none came within `timeout` seconds."""

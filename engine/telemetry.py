@@ -6,17 +6,24 @@ finished request; no text is made. Everything here has a fixed size.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 
+from engine.machine import cores
+from engine.meters import SERVED, Meters
 from engine.request import FinishReason, Request
 from engine.scheduler import Plan
-from engine.snapshot import Event, LatencyState, Percentiles, StageShares, StepShares
+from engine.snapshot import (
+    Event,
+    Histogram,
+    LatencyState,
+    Percentiles,
+    StageShares,
+    StepShares,
+)
 
 WINDOW_S = 60.0
 """Latencies and shares speak of so many recent seconds."""
@@ -31,6 +38,10 @@ EVENT_INTERVAL_S = 60.0
 STEP_PARTS = ("plan", "build", "forward_prefill", "forward_decode", "sample", "apply", "telemetry")
 STAGES = ("queue", "tokenize", "prefill", "decode", "detokenize", "return")
 LATENCIES = ("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms")
+BOUNDS = ("queue", "cap", "kv", "token_budget", "batch", "compute")
+"""What can limit a step, as the ring of steps numbers it."""
+EDGES_MS = tuple(m * 10.0**e for e in range(6) for m in (1, 1.5, 2, 3, 5, 7))
+"""Of histograms: six buckets a decade, 1 ms to 700 s."""
 
 
 @dataclass(slots=True)
@@ -95,9 +106,12 @@ class Ring:
 
 
 class Telemetry:
-    def __init__(self) -> None:
+    """`meters` go on counting where an earlier one left off."""
+
+    def __init__(self, meters: Meters | None = None) -> None:
+        self.meters = meters or Meters()
         self.started = time.monotonic()
-        self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 5)
+        self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 6)
         self.ended = Ring(FINISHED_KEPT, 1 + len(LATENCIES) + len(STAGES))
         self.gaps = Ring(GAPS_KEPT, 2)
         self.arrivals = Ring(FINISHED_KEPT, 1)
@@ -105,16 +119,18 @@ class Telemetry:
         self.totals: Counter[str] = Counter()
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._last_event: dict[str, tuple[float, int]] = {}
-        self._process = psutil.Process()
         self.kv_bytes = 0
         self.kv_tokens = 0
         """Summed over steps: memory that the cache held, and the tokens that it held them for."""
+        self.busy_ns = 0
+        """Time in steps."""
         self._cost_ns = 0
 
     # --- recording ------------------------------------------------------------------
 
     def arrived(self, request: Request) -> None:
         self.totals["requests"] += 1
+        self.meters.totals["requests"] += 1
         self.arrivals.append((time.monotonic(),))
 
     def step(self, record: StepRecord) -> None:
@@ -128,13 +144,15 @@ class Telemetry:
         self.steps.append(
             (
                 record.end / 1e9, *parts, record.prefill_tokens, record.decode_tokens,
-                record.sampled, record.running, record.waiting,
+                record.sampled, record.running, record.waiting, BOUNDS.index(record.bound_by),
             )
         )  # fmt: skip
+        self.busy_ns += sum(parts)
         self.totals["steps"] += 1
         self.totals["prefill_tokens"] += record.prefill_tokens
         self.totals["output_tokens"] += record.sampled
         self.totals["padding_tokens"] += record.padding_tokens
+        self.meters.step(record.prefill_tokens + record.decode_tokens, record.sampled)
         self.totals[f"bound_{record.bound_by}"] += 1
         self._cost_ns = time.monotonic_ns() - start
 
@@ -145,10 +163,12 @@ class Telemetry:
             rows[:, 0] = now / 1e9
             rows[:, 1] = np.array(gaps) / 1e6
             self.gaps.extend(rows)
+            self.meters.itl.add_many(rows[:, 1] / 1e3)
 
     def ended_with(self, request: Request, reason: FinishReason) -> None:
         self.finished[reason.value] += 1
-        if reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.KV_CAPACITY):
+        self.meters.ended(request, reason)
+        if reason in SERVED:
             stamps = request.stamps
             values = (
                 stamps.span_ms("queued", "first_scheduled"),
@@ -179,10 +199,25 @@ class Telemetry:
             tpot_ms=percentiles(rows[:, 3]),
             itl_ms=percentiles(gaps[:, 1]),
             e2e_ms=percentiles(rows[:, 4]),
+            ttft_hist=histogram(rows[:, 2]),
+            tpot_hist=histogram(rows[:, 3]),
+            itl_hist=histogram(gaps[:, 1]),
+            e2e_hist=histogram(rows[:, 4]),
         )
 
     def queue_wait(self, now: float) -> Percentiles:
         return percentiles(self.ended.since(now - WINDOW_S)[:, 1])
+
+    def queue_histogram(self, now: float) -> Histogram | None:
+        return histogram(self.ended.since(now - WINDOW_S)[:, 1])
+
+    def bound_shares(self, now: float) -> dict[str, float] | None:
+        """Share of the last minute's steps that each limit bound."""
+        codes = self.steps.since(now - WINDOW_S)[:, -1].astype(np.int64)
+        if not len(codes):
+            return None
+        counts = np.bincount(codes, minlength=len(BOUNDS)).tolist()
+        return {name: n / len(codes) for name, n in zip(BOUNDS, counts, strict=True) if n}
 
     def stages(self, now: float) -> StageShares:
         times = np.nansum(self.ended.since(now - WINDOW_S)[:, 1 + len(LATENCIES) :], axis=0)
@@ -221,18 +256,15 @@ class Telemetry:
             "decode_tokens": float(rows[:, first + 1].mean()),
         } | rates
 
-    def rss(self) -> int:
-        return int(self._process.memory_info().rss)
-
-    def cpu_percent(self) -> float:
-        return float(self._process.cpu_percent())
+    def bytes_read(self, weights: int) -> tuple[int, float]:
+        """About what all steps so far have read: `weights` bytes each and the KV pages in use;
+        and the seconds they took. Only differences of it say something."""
+        return self.totals["steps"] * weights + self.kv_bytes, self.busy_ns / 1e9
 
     @staticmethod
     def cores() -> int:
         """Cores that this process may use."""
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return cores()
 
 
 def percentiles(values: np.ndarray) -> Percentiles:
@@ -249,6 +281,16 @@ def percentiles(values: np.ndarray) -> Percentiles:
         mean=float(values.mean()),
         n=n,
     )
+
+
+def histogram(values: np.ndarray) -> Histogram | None:
+    """Over EDGES_MS, NaN left out; None without samples. A sample on an edge is below it."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return None
+    places = np.searchsorted(EDGES_MS, values)
+    counts = np.bincount(places, minlength=len(EDGES_MS) + 1)
+    return Histogram(EDGES_MS, tuple(counts.tolist()))
 
 
 def stage_times(request: Request) -> tuple[float, ...]:

@@ -1,22 +1,23 @@
-"""A decoder's layers, and the pass through all of them written in a backend's operations.
+"""A decoder from its first layer to its logits, written in a backend's operations.
 
-A backend that can do better replaces `stack` (the CPU one runs all layers in one call into C);
-what this file says is what it must compute.
+A backend that can do better replaces `stack` (the CPU one makes one call into C of it); what
+this file says is what it must compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import Rope
 
-Stack = Callable[[torch.Tensor, KvStep], torch.Tensor]
-"""x float32 [T, hidden] before the first layer -> the same after the last, maybe in place."""
+Stack = Callable[[torch.Tensor, KvStep, torch.Tensor], torch.Tensor]
+"""x float32 [T, hidden] before the first layer, overwritten maybe; the step; int64 [R], rows of
+x -> float32 [R, vocab], their logits. K and V of all rows are in the cache afterwards."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,30 @@ class DecoderLayer:
     gate_up: Any
     """[2·mlp, hidden]: gate rows, then up rows."""
     down: Any
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """What a step runs through after the embedding."""
+
+    layers: Sequence[DecoderLayer]
+    norm: torch.Tensor
+    """RMSNorm before the head."""
+    head: Any
+    """[vocab, hidden]."""
+    rope: Rope
+    eps: float
+    scale: float
+    """Of the attention's scores."""
+    vocab: int
+
+
+@runtime_checkable
+class Accounted(Protocol):
+    """A Stack that counts what its time goes to."""
+
+    def spent_ns(self) -> dict[str, int]:
+        """Nanoseconds since it was made, by part."""
 
 
 class Operations(Protocol):
@@ -66,24 +91,20 @@ class Operations(Protocol):
     def attend(self, q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Tensor: ...
 
 
-def layer_by_layer(
-    ops: Operations,
-    layers: Sequence[DecoderLayer],
-    kv: Sequence[LayerKv],
-    rope: Rope,
-    eps: float,
-    scale: float,
-) -> Stack:
-    """The layers on their caches (one LayerKv each), as a function of a step's rows."""
+def layer_by_layer(ops: Operations, decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
+    """The decoder on its caches, one LayerKv a layer."""
+    rope, eps = decoder.rope, decoder.eps
 
-    def run(x: torch.Tensor, step: KvStep) -> torch.Tensor:
-        for layer, cache in zip(layers, kv, strict=True):
+    def run(x: torch.Tensor, step: KvStep, logit_rows: torch.Tensor) -> torch.Tensor:
+        for layer, cache in zip(decoder.layers, kv, strict=True):
             qkv = ops.linear(ops.rms_norm(x, layer.attn_norm, eps), layer.qkv, layer.qkv_bias)
             q = ops.append_kv(qkv, cache, step, rope, layer.q_norm, layer.k_norm, eps)
-            mixed = ops.attend(q, cache, step, scale)
+            mixed = ops.attend(q, cache, step, decoder.scale)
             x = ops.linear(mixed, layer.out, layer.out_bias, residual=x)
             h = ops.linear(ops.rms_norm(x, layer.mlp_norm, eps), layer.gate_up)
             x = ops.linear(ops.silu_mul(h), layer.down, residual=x)
-        return x
+        if not len(logit_rows):
+            return x.new_empty((0, decoder.vocab))
+        return ops.linear(ops.rms_norm(x[logit_rows], decoder.norm, eps), decoder.head)
 
     return run

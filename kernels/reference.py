@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.nn import functional as F
 
-from kernels.decoder import DecoderLayer, Stack, layer_by_layer
+from kernels.decoder import Decoder, Stack, layer_by_layer
 from kernels.layout import HP, KvStep, LayerKv, PageLayout
 from kernels.weights import RawWeight, Rope
 
@@ -74,15 +74,9 @@ def apply_rope(x: torch.Tensor, positions: torch.Tensor, rope: Rope) -> torch.Te
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def stack(
-    layers: Sequence[DecoderLayer],
-    kv: Sequence[LayerKv],
-    rope: Rope,
-    eps: float,
-    scale: float,
-) -> Stack:
-    """All layers on their caches, one LayerKv each, as a function of a step's rows."""
-    return layer_by_layer(sys.modules[__name__], layers, kv, rope, eps, scale)
+def stack(decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
+    """The decoder on its caches, one LayerKv a layer: see `kernels.decoder.Stack`."""
+    return layer_by_layer(sys.modules[__name__], decoder, kv)
 
 
 # --- cache -------------------------------------------------------------------------

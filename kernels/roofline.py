@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
@@ -25,6 +27,9 @@ ROWS = 256
 
 BUDGET_S = 1.5
 MIN_PASSES = 3
+READ_BYTES = 64 << 20
+"""Read again and again for the memory's rate: more than caches hold."""
+READ_PASSES = 6
 
 Shape = tuple[int, int]
 Gemm = Callable[[torch.Tensor], torch.Tensor]
@@ -63,6 +68,29 @@ def best_gemm_rate(
     """
     with ThreadPoolExecutor(1) as own_thread:
         return own_thread.submit(_measure, shapes, m, encoding, budget_s).result()
+
+
+@cache
+def memory_read_rate() -> float | None:
+    """Bytes a second that all threads together read from memory, the best of a few passes
+    (about 50 ms); None without a compiler. Call it on the thread that computes."""
+    import ctypes
+
+    from kernels.cpu.build import load
+
+    try:
+        library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
+    except BuildError:
+        return None
+    data = torch.ones(READ_BYTES // 4)
+    fastest = float("inf")
+    for _ in range(READ_PASSES):
+        start = time.perf_counter()
+        library.read_all(
+            ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(len(data)), torch.get_num_threads()
+        )
+        fastest = min(fastest, time.perf_counter() - start)
+    return READ_BYTES / fastest
 
 
 def _measure(shapes: list[Shape], m: int, encoding: str, budget_s: float) -> GemmRates:

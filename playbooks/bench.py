@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,13 @@ from playbooks.crosstalk import check_crosstalk
 from playbooks.load.lengths import Lognormal
 
 SCHEMA = 1
+LEAST_PAIRS = 3
+"""Of runs without and with the console."""
 WARM_UP = (32, 4)
 """Prompt and output tokens of the request that runs before the clock starts."""
+
+
+Beside = Callable[[Engine], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -100,10 +107,15 @@ def run_bench(
     repeats: int = 1,
     crosstalk: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
+    beside: Beside | None = None,
+    probe: Beside | None = None,
 ) -> dict[str, Any]:
     """Serve it `repeats` times and report the run of median throughput.
 
-    `progress(done, total)` is called as requests end. Raises ConfigError or ModelError before
+    `progress(done, total)` is called as requests end. With `beside`, a context around a run in
+    which something else goes on (the console), runs without and with it take turns, and the
+    report says what it cost; with `probe` there is one more run, within that context, of which
+    nothing is reported. Raises ConfigError or ModelError before
     anything runs, EngineError when a request fails.
     """
     with Engine(config) as engine:
@@ -112,7 +124,8 @@ def run_bench(
         _refuse_misfits(engine, work)
         completion(engine.submit([0] * WARM_UP[0], SamplingParams(WARM_UP[1], ignore_eos=True)))
         rates = best_gemm_rate(engine.loaded.model.gemm_shapes())
-        runs = [_run(engine, work, rates, progress) for _ in range(repeats)]
+        runs, others = _runs(engine, work, rates, repeats, progress, beside)
+        cost = cost_of(runs, others) if others else {}
         runs.sort(key=lambda run: run["throughput"]["output_tok_s"])
         report = {
             "schema": SCHEMA,
@@ -122,10 +135,53 @@ def run_bench(
             "work": _describe(spec, work),
             **runs[len(runs) // 2],
             "repeats": [run["throughput"]["output_tok_s"] for run in runs],
+            **cost,
         }
+        if probe is not None:
+            with probe(engine):
+                _run(engine, work, rates, progress)
         if crosstalk:
             report["crosstalk"] = check_crosstalk(engine)
     return report
+
+
+def _runs(
+    engine: Engine,
+    work: list[Work],
+    rates: GemmRates,
+    repeats: int,
+    progress: Callable[[int, int], None],
+    beside: Beside | None,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Runs alone, and as many with `beside`, in turns: a slow minute meets both."""
+    if beside is None:
+        return [_run(engine, work, rates, progress) for _ in range(repeats)], []
+    alone: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for pair in range(max(repeats, LEAST_PAIRS)):
+        for watched in (False, True) if pair % 2 == 0 else (True, False):
+            with beside(engine) if watched else nullcontext():
+                run = _run(engine, work, rates, progress)
+            (others if watched else alone).append(run)
+    return alone, others
+
+
+def cost_of(alone: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, Any]:
+    """Tokens a second of each pair, and 1 − with / without: the median over the pairs."""
+    pairs = [
+        (a["throughput"]["output_tok_s"], b["throughput"]["output_tok_s"])
+        for a, b in zip(alone, others, strict=True)
+    ]
+    costs = [1 - b / a for a, b in pairs]
+    return {
+        "console_overhead": statistics.median(costs),
+        "console": {
+            "without_tok_s": [a for a, _ in pairs],
+            "with_tok_s": [b for _, b in pairs],
+            "lowest": min(costs),
+            "highest": max(costs),
+        },
+    }
 
 
 def _run(
@@ -133,9 +189,11 @@ def _run(
 ) -> dict[str, Any]:
     """One run, and what it measured."""
     engine.reset()
+    before = engine.runner.model.spent_ns()
     start = time.monotonic()
     done = _serve(engine, work, progress)
     wall = time.monotonic() - start
+    after = engine.runner.model.spent_ns()
     failed = [d for d in done if d.error or len(d.token_ids) == 0]
     if failed:
         raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
@@ -156,6 +214,7 @@ def _run(
         "gemm_gflop": flops / 1e9,
         "roofline_fraction": flops / wall / (rates.best * 1e9),
         "steps": _steps(engine, wall),
+        "kernels": _kernels(before, after, wall),
         "memory": {"peak_rss_mib": peak_rss_mib()},
     }
 
@@ -278,6 +337,19 @@ def _steps(engine: Engine, wall: float) -> dict[str, Any]:
         },
         "shares": asdict(engine.telemetry.step_shares(time.monotonic())),
     }
+
+
+def _kernels(
+    before: dict[str, int] | None, after: dict[str, int] | None, wall: float
+) -> dict[str, float] | None:
+    """Shares of the run's time by kind of kernel; "other" is what none of them accounts for.
+
+    None where the backend keeps no account.
+    """
+    if before is None or after is None:
+        return None
+    shares = {part: (after[part] - before[part]) / 1e9 / wall for part in after}
+    return {**shares, "other": max(0.0, 1.0 - sum(shares.values()))}
 
 
 def peak_rss_mib() -> float:

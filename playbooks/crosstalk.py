@@ -20,7 +20,7 @@ MARKS = (
 def check_crosstalk(engine: Engine) -> dict[str, Any]:
     """How many of 16 marked requests came out differently, and how many with another's mark."""
     work = [
-        (mark, [{"role": "user", "content": _prompt(mark)}], _params(8 + 2 * i))
+        (mark, [{"role": "user", "content": marked_prompt(mark)}], _params(8 + 2 * i))
         for i, mark in enumerate(MARKS)
     ]
     streams = [engine.submit(chat, params, source="bench") for _, chat, params in work]
@@ -41,7 +41,7 @@ def check_crosstalk(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _prompt(mark: str) -> str:
+def marked_prompt(mark: str) -> str:
     return f"My word is {mark}. Repeat my word a few times and say what it makes you think of."
 
 

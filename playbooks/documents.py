@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from playbooks.canary.page import canary_document
+from playbooks.checkdoc import checklist_document
+from playbooks.checkupdoc import check_document, selftest_document, soak_document
 from playbooks.document import (
     Bars,
     Chart,
@@ -26,6 +29,8 @@ def document(report: dict[str, Any]) -> Document:
     """Of any report; those of unknown kind become a list of their numbers."""
     makers = {
         "profile": _profile, "sweep": _sweep, "compare": _compare, "options": _options,
+        "canary": canary_document, "checklist": checklist_document,
+        "check": check_document, "soak": soak_document, "selftest": selftest_document,
     }  # fmt: skip
     return makers.get(report.get("kind", ""), _plain)(report)
 

@@ -73,7 +73,7 @@ def as_markdown(report: dict[str, Any]) -> str:
     blocks = [f"# {doc.title}", *doc.lead, *doc.background, *(f"> {note}" for note in doc.warnings)]
     blocks += ["\n".join(f"- {sentence}" for sentence in doc.sentences)] if doc.sentences else []
     for table in _all_tables(doc):
-        blocks += [f"## {table.title}", "\n".join(_markdown_rows(table))]
+        blocks += [f"## {table.title}", "\n".join(markdown_rows(table))]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -81,7 +81,7 @@ def _all_tables(doc: Document) -> list[Table]:
     return [*doc.tables, *([doc.full] if doc.full is not None else [])]
 
 
-def _markdown_rows(table: Table) -> Iterator[str]:
+def markdown_rows(table: Table) -> Iterator[str]:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -115,10 +115,10 @@ def _html_blocks(doc: Document) -> Iterator[str]:
     for chart in doc.charts:
         yield f"<h2>{escape(chart.title)}</h2>{chart_svg(chart)}"
     for table in _all_tables(doc):
-        yield f"<h2>{escape(table.title)}</h2>{_html_table(table)}"
+        yield f"<h2>{escape(table.title)}</h2>{html_table(table)}"
 
 
-def _html_table(table: Table) -> str:
+def html_table(table: Table) -> str:
     kinds = [' class="n"' if column.numeric else "" for column in table.columns]
 
     def line(tag: str, cells: list[str]) -> str:

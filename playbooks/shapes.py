@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from playbooks.canary.shapes import CANARY_SHAPES
+from playbooks.checkshapes import CHECKLIST_SHAPES
+from playbooks.checkupshapes import SHAPES as CHECK_SHAPES
+from playbooks.environment.shapes import EnvironmentReport
+from playbooks.optlog.shapes import SHAPES as LOG_SHAPES
+
 Verdict = Literal["pass", "warn", "fail", "inconclusive"]
 EffectVerdict = Literal["better", "worse", "no difference", "inconclusive"]
 
@@ -196,6 +202,7 @@ class ArmReport(TypedDict):
     name: str
     changes: dict[str, Any]
     together: str | None
+    why: str
     config: dict[str, Any]
     throughput: ArmThroughput
     latency: dict[str, Block]
@@ -297,4 +304,9 @@ REPORTS: dict[str, type] = {
     "sweep": SweepReport,
     "compare": CompareReport,
     "options": OptionsReport,
+    "environment": EnvironmentReport,
+    **CHECKLIST_SHAPES,
+    **LOG_SHAPES,
+    **CHECK_SHAPES,
+    **CANARY_SHAPES,
 }

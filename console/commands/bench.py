@@ -33,6 +33,13 @@ def bench(
         bool,
         typer.Option("--check-crosstalk", help="Also compare marked requests with solo runs."),
     ] = False,
+    with_console: Annotated[
+        bool,
+        typer.Option(
+            "--with-console",
+            help="Also measure what the console costs: runs without and with it in turns.",
+        ),
+    ] = False,
     as_json: Json = False,
     out: Out = None,
     quiet: Quiet = False,
@@ -48,7 +55,21 @@ def bench(
 
     spec = BenchSpec(requests, prompt_mean, output_mean, sigma, seed, workload)
     with progress_bar("requests", quiet) as progress:
-        report = run_bench(config, spec, repeats, check_crosstalk, progress)
+        if with_console:
+            report = _with_console(config, spec, repeats, check_crosstalk, progress)
+        else:
+            report = run_bench(config, spec, repeats, check_crosstalk, progress)
     emit(report, as_json, out, bench_table)
     if check_crosstalk and report["crosstalk"]["mixed"]:
         raise typer.Exit(Exit.GATE_FAILED)
+
+
+def _with_console(config: Any, spec: Any, repeats: int, crosstalk: bool, progress: Any) -> Any:
+    """The report, with what the console cost and how fast it answered keys meanwhile."""
+    from console.beside import ConsoleBeside, KeyPresser
+    from playbooks.bench import latency_block, run_bench
+
+    presser = KeyPresser()
+    report = run_bench(config, spec, repeats, crosstalk, progress, ConsoleBeside, presser.beside)
+    report["console"]["key_ms"] = latency_block(list(presser.milliseconds))
+    return report

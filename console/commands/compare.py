@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.common import Json, Out, Quiet, engine_options, progress_bar, settings
+from console.commands.logged import NoLog, artifacts, keep_log
 from console.commands.measured import CODES, Export, check_exports, finish
 from engine.errors import ConfigError
 
@@ -71,6 +72,7 @@ def compare(
     as_json: Json = False,
     out: Out = None,
     export: Export = None,
+    no_log: NoLog = False,
     quiet: Quiet = False,
 ) -> None:
     """Change one thing at a time and say what it did.
@@ -78,10 +80,11 @@ def compare(
     Exit code 1: a goal of the experiment is missed, 3: the data do not decide.
     """
     check_exports(export)
+    from playbooks.optlog.automatic import of_compare
     from playbooks.steps.compare import CompareOptions, run_compare
     from playbooks.steps.experiment import Size, WorkSpec, find_experiment
 
-    config = _base_config(base, flags)
+    config = base_config(base, flags, DEFAULTS)
     if experiment is not None:
         found = _overridden(find_experiment(experiment), changes or [], requests)
     else:
@@ -94,19 +97,22 @@ def compare(
     options = CompareOptions(quick, allow_many, scale, repeats, rate, seed, judged)
     with progress_bar("requests", quiet) as progress:
         report = run_compare(found, config, options, progress)
-    finish(report, as_json, out, export, quiet)
+    kept = finish(report, as_json, out, export, quiet)
+    files = artifacts(kept, out, *(export or ()))
+    keep_log(lambda: of_compare(report, tuple(files)), no_log, quiet)
     raise typer.Exit(CODES[report["verdict"]])
 
 
-def _base_config(base: Path | None, flags: dict[str, Any]) -> EngineConfig:
+def base_config(base: Path | None, flags: dict[str, Any], defaults: dict[str, Any]) -> EngineConfig:
+    """Settings of a first arm: from its own file or the usual places, and flags over them."""
     from engine.config import EngineConfig, parse_size
 
     if base is None:
-        return settings(dict(DEFAULTS), **flags)
+        return settings(dict(defaults), **flags)
     given = {name: value for name, value in flags.items() if value is not None}
     if "kv_memory" in given:
         given["kv_memory"] = parse_size(given["kv_memory"])
-    return EngineConfig.from_toml(base, defaults=DEFAULTS, **given)
+    return EngineConfig.from_toml(base, defaults=defaults, **given)
 
 
 def parse_change(text: str) -> dict[str, Any]:

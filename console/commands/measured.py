@@ -51,18 +51,20 @@ def finish(
     exports: list[Path] | None,
     quiet: bool,
     keep: bool = True,
-) -> None:
-    """Keep it, write it, show it."""
+) -> Path | None:
+    """Keep it, write it, show it. Returns the file that it is kept in."""
     from console.documents import show_document
     from playbooks import results
     from playbooks.report import export
 
+    kept = None
     if keep:
         try:
-            results.save(report)
+            kept = results.save(report)
         except ConfigError as error:  # the measurement itself is not lost for it
             if not quiet:
                 typer.echo(f"evewatch: not kept for later: {error}", err=True)
     for path in exports or ():
         export(report, path)
     emit(report, as_json, out, show_document)
+    return kept

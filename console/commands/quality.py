@@ -23,6 +23,7 @@ from console.commands.common import (
     progress_bar,
     settings,
 )
+from console.commands.logged import NoLog, artifacts, keep_log
 from console.exits import Exit
 
 CODES = {
@@ -59,6 +60,7 @@ def quality(
     ] = False,
     as_json: Json = False,
     out: Out = None,
+    no_log: NoLog = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare a KV format's output with fp16's. Exit code 1: it fails, 3: inconclusive."""
@@ -74,12 +76,14 @@ def quality(
         calibration=calibration,
     )
     config.with_(kv_format=baseline, zero_point=False)  # refuses an unknown baseline
+    from playbooks.optlog.automatic import of_quality
     from playbooks.steps.quality import QualitySpec, run_quality
 
     spec = QualitySpec(baseline, tuple(cases or ()), golden, quick)
     with progress_bar("quality", quiet) as progress:
         report = run_quality(config, spec, progress)
     emit(report, as_json, out, quality_table)
+    keep_log(lambda: of_quality(report, tuple(artifacts(out))), no_log, quiet)
     raise typer.Exit(CODES[report["verdict"]])
 
 

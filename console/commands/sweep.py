@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from console.commands.common import Json, Out, Quiet, engine_options, progress_bar, settings
+from console.commands.logged import NoLog, artifacts, keep_log
 from console.commands.measured import Export, Lengths, Seed, check_exports, finish
 from console.exits import Exit
 from engine.errors import ConfigError
@@ -40,6 +41,7 @@ def sweep(
     as_json: Json = False,
     out: Out = None,
     export: Export = None,
+    no_log: NoLog = False,
     quiet: Quiet = False,
 ) -> None:
     """Find the knee of throughput over batch size. Exit code 3: the data support none."""
@@ -47,6 +49,7 @@ def sweep(
     sizes = parse_batches(batches)
     config = settings({"kv_memory": "512M"}, **flags)
     from playbooks.load.mix import parse_mix
+    from playbooks.optlog.automatic import of_sweep
     from playbooks.steps.sweep import SweepSpec, run_sweep
 
     spec = SweepSpec(
@@ -62,7 +65,9 @@ def sweep(
     mix = parse_mix(lengths)
     with progress_bar("requests", quiet) as progress:
         report = run_sweep(config, spec, mix, progress)
-    finish(report, as_json, out, export, quiet)
+    kept = finish(report, as_json, out, export, quiet)
+    files = tuple(artifacts(kept, out, *(export or ())))
+    keep_log(lambda: of_sweep(report, files, config.max_batch), no_log, quiet)
     if report["abstained"]:
         raise typer.Exit(Exit.INCONCLUSIVE)
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from console.commands.common import engine_options, settings
+from console.commands.external import (
+    DataParallel,
+    External,
+    Extra,
+    PipelineParallel,
+    TensorParallel,
+)
+from console.commands.looks import Lang, Theme
+from console.commands.serve import AllowHost, ApiKey, Host, Insecure
 from engine.errors import ConfigError
 
 CPU_LOAD_SCALE = 0.15
@@ -25,8 +36,9 @@ class LoadKind(StrEnum):
 def up(
     flags: dict[str, Any],
     load: Annotated[
-        LoadKind, typer.Option("--load", help="Traffic that keeps the engine busy.")
-    ] = LoadKind.CHAT,
+        LoadKind | None,
+        typer.Option("--load", help="Traffic that keeps the engine busy; chat, none with --port."),
+    ] = None,
     load_scale: Annotated[
         float | None,
         typer.Option("--load-scale", help="Lengths of the load, times this (0.15 on a CPU)."),
@@ -42,32 +54,70 @@ def up(
     readonly: Annotated[
         bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
     ] = False,
+    port: Annotated[
+        int | None, typer.Option("--port", help="Serve the OpenAI API too; 0 takes any free port.")
+    ] = None,
+    host: Host = "127.0.0.1",
+    api_key: ApiKey = None,
+    insecure: Insecure = False,
+    allow_host: AllowHost = None,
+    engine_name: Annotated[
+        str | None,
+        typer.Option("--engine", help="vllm: start vLLM's own server; a URL: watch what is there."),
+    ] = None,
+    tensor_parallel: TensorParallel = None,
+    pipeline_parallel: PipelineParallel = None,
+    data_parallel: DataParallel = None,
+    extra: Extra = None,
+    lang: Lang = None,
+    theme: Theme = None,
 ) -> None:
-    """Open the console on the embedded engine."""
+    """Open the console on the embedded engine, or on vLLM's."""
+    external = External(engine_name, tensor_parallel, pipeline_parallel, data_parallel, extra)
+    if external.wanted:
+        external.refuse(load=load, rate=rate, load_scale=load_scale, port=port, demo=demo or None)
+        external.run(flags, readonly)
+        return
     if rate is not None and not rate > 0:
         raise ConfigError(f"--rate: expected requests per second above 0, got {rate:g}")
     if load_scale is not None and not load_scale > 0:
         raise ConfigError(f"--load-scale: expected a factor above 0, got {load_scale:g}")
     if not sys.stdout.isatty():
         raise ConfigError("up: needs a terminal; use `evewatch bench` or `generate` in scripts")
+    if demo and port is not None:
+        raise ConfigError("--port: the scripted engine of --demo serves nobody; leave one out")
     if demo:
         from console.app import build_app
         from engine.fake import FakeEngine
 
-        _run(build_app(FakeEngine(seed=seed), readonly=readonly))
+        run_console(build_app(FakeEngine(seed=seed), readonly=readonly))
         return
     config = settings({"kv_memory": "256M"}, **flags)
     from console.app import build_app
     from engine.core import Engine
 
     engine = Engine(config)
-    traffic = _traffic(engine, load, load_scale, rate, seed)
-    _run(build_app(engine, readonly=readonly, load=traffic))
+    kind = load or (LoadKind.CHAT if port is None else LoadKind.NONE)
+    busy = traffic(engine, kind, load_scale, rate, seed)
+    limits = {"host": host, "api_key": api_key, "insecure": insecure}
+    with serving(engine, port, limits | {"allowed_hosts": tuple(allow_host or ())}):
+        run_console(build_app(engine, readonly=readonly, load=busy))
 
 
-def _traffic(
-    engine: Any, kind: LoadKind, scale: float | None, rate: float | None, seed: int
-) -> Any:
+@contextmanager
+def serving(engine: Any, port: int | None, limits: dict[str, Any]) -> Iterator[None]:
+    """The HTTP server beside the console. It answers 503 while the model loads, and its open
+    requests end with the engine."""
+    if port is None:
+        yield
+        return
+    from console.server import ServerSettings, serve_in_thread
+
+    with serve_in_thread(engine, ServerSettings(port=port, drain_s=1.0, **limits)):
+        yield
+
+
+def traffic(engine: Any, kind: LoadKind, scale: float | None, rate: float | None, seed: int) -> Any:
     """What keeps the engine busy, or None."""
     if kind is LoadKind.NONE:
         return None
@@ -80,7 +130,7 @@ def _traffic(
     return BackgroundLoad(engine, PRESETS[kind.value].scaled(factor), rate, seed)
 
 
-def _run(console: Any) -> None:
+def run_console(console: Any) -> None:
     _keep_logs_off_the_screen()
     console.run()
     if console.exit_error is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from console import actions
+from console.actions import Scope
 from console.panels.lineview import LineView
 from console.renderables.frame import Frame
 from console.renderables.header import banner, header
+from console.renderables.keys import footer
 
 
 class HeaderLine(LineView):
@@ -23,5 +24,5 @@ class BannerLine(LineView):
 
 
 class FooterLine(LineView):
-    def show(self, where: str, readonly: bool) -> None:
-        self.set_lines([actions.footer(where, readonly, self.size.width)])
+    def show(self, scope: Scope) -> None:
+        self.set_lines([footer(scope, self.size.width)])

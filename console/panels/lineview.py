@@ -18,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from console.format import clean
+from console.lang import localized
 from console.renderables.lines import BLANK, ROLES, Line, plain
 
 
@@ -34,7 +35,7 @@ class LineView(Widget):
 
     def set_lines(self, lines: Sequence[Line]) -> None:
         """Show `lines` from the top; what is below the widget's height is not drawn."""
-        old, new = self._lines, list(lines)
+        old, new = self._lines, list(map(localized, lines))
         self._lines = new
         size = max(len(old), len(new))
         self.repaint([y for y in range(size) if _at(old, y) != _at(new, y)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 
+from console.lang import _
 from console.panels.lineview import LineView
 from console.panels.specs import PanelSpec
 from console.renderables.frame import Frame
@@ -66,7 +67,7 @@ class Panel(Framed):
             self.set_body(self._title(frame), draw(frame, width, height))
 
     def _title(self, frame: Frame) -> Line:
-        name = Span(f"{self.spec.key.translate(_RAISED)} {self.spec.title}", "title")
+        name = Span(f"{self.spec.key.translate(_RAISED)} {_(self.spec.title)}", "title")
         note = suffix(frame, self.spec.reported(frame.snapshot))
         return (name, Span(note, "faint" if frame.trusted else "trouble")) if note else (name,)
 

@@ -1,4 +1,4 @@
-"""The six panels of the overview, in the order of their keys."""
+"""The panels of the overview, in the order of their keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from console.renderables import batch, events, kv, latency, queue, stages
+from console.renderables import batch, events, kv, latency, machine, queue, stages
 from console.renderables.frame import Frame
 from console.renderables.lines import Line
 from engine.snapshot import Snapshot
@@ -32,6 +32,9 @@ class PanelSpec:
 
 _EMPTY = Snapshot()
 
+LAYOUT = ("queue", "batch", "machine", "kv", "latency", "stages", "events")
+"""Ids in the order in which they fill the screen; keys go by PANELS."""
+
 PANELS = (
     PanelSpec("queue", "1", "Queue", queue.overview, queue.detail, lambda s: s.queue),
     PanelSpec("batch", "2", "Batch", batch.overview, batch.detail, lambda s: s.batch),
@@ -46,4 +49,12 @@ PANELS = (
         lambda s: (s.stages, s.steps),
     ),
     PanelSpec("events", "6", "Events", events.overview, events.detail, lambda s: s.time),
+    PanelSpec(
+        "machine",
+        "7",
+        "Machine",
+        machine.overview,
+        machine.detail,
+        lambda s: (s.memory, s.gpus),
+    ),
 )

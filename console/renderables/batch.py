@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from console import format as fmt
 from console.renderables.frame import Frame
-from console.renderables.graphs import chart, spark
-from console.renderables.lines import BLANK, Field, Line, flow, grid
+from console.renderables.graphs import bar, chart, spark
+from console.renderables.lines import (
+    BLANK,
+    Field,
+    Line,
+    Span,
+    beside,
+    flow,
+    grid,
+    half,
+    spread,
+    text_line,
+)
 from console.renderables.requests import request_table
+from engine.snapshot import BatchState
 
 BOUNDS = {
     "cap": "cap",
-    "kv": "KV pages",
-    "token_budget": "tok budget",
+    "kv": "KV",
+    "token_budget": "tokens",
     "compute": "compute",
-    "queue": "no queue",
+    "queue": "load",
+    "batch": "batch",
 }
 RECENT_S = 60.0
 
@@ -21,18 +34,43 @@ RECENT_S = 60.0
 def fields(frame: Frame) -> list[Field]:
     batch = frame.snapshot.batch
     recent = frame.history["preempted"].change(frame.now, RECENT_S)
-    bound = BOUNDS.get(batch.bound_by or "", batch.bound_by) or fmt.MISSING
+    bound, share = bound_most(batch)
+    words = BOUNDS.get(bound or "", bound) or fmt.MISSING
     return [
         Field("running", fmt.count(batch.running)),
         Field("cap", f"{fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"),
         Field("preempted", fmt.count(batch.preemptions_total), trouble=recent > 0),
-        Field("bound by", bound, trouble=batch.bound_by == "kv"),
+        Field("bound by", f"{words} {share}".rstrip(), trouble=bound == "kv"),
         Field("step", fmt.millis(batch.step_ms)),
         Field("prefill", fmt.decimal(batch.prefill_tokens, "tok")),
         Field("decode", fmt.decimal(batch.decode_tokens, "tok")),
         Field("output", fmt.rate(batch.output_tok_s, "tok")),
         Field("prompt", fmt.rate(batch.prompt_tok_s, "tok")),
     ]
+
+
+def bound_most(batch: BatchState) -> tuple[str | None, str]:
+    """What limited most of the last minute's steps, and which share of them; where there is no
+    such count, what limited the last ones."""
+    if not batch.bound_shares:
+        return batch.bound_by, ""
+    name, share = max(batch.bound_shares.items(), key=lambda item: item[1])
+    return name, fmt.percent(share)
+
+
+def bounds(batch: BatchState, width: int) -> list[Line]:
+    """Each limit's share of the last minute's steps, the largest first."""
+    title = text_line("what bound the last minute of steps", "label")
+    if not batch.bound_shares:
+        return [title, text_line("no steps, or not reported", "faint")]
+    lines = [title]
+    for name, share in sorted(batch.bound_shares.items(), key=lambda item: -item[1]):
+        ink: Line = (
+            Span(f" {BOUNDS.get(name, name):<12}", "label"),
+            Span(bar(share, width - 22), "spark"),
+        )
+        lines.append(spread(ink, text_line(fmt.percent(share), "value"), width))
+    return lines
 
 
 def overview(frame: Frame, width: int, height: int) -> list[Line]:
@@ -56,9 +94,15 @@ def detail(frame: Frame, width: int, height: int) -> list[Line]:
         Field("prompt", fmt.count(batch.prompt_tokens_total, "tok")),
     ]
     lines = [*grid([*fields(frame), *totals], width, max(2, min(4, width // 28))), BLANK]
-    rows = max(5, (height - len(lines)) // 4)
-    lines += chart("running", history["running"], now, width, rows, fmt.count)
-    lines += chart("step time", history["step"], now, width, rows, fmt.millis)
+    rows, room = max(6, (height - len(lines)) // 4), half(width)
+    lines += beside(
+        bounds(batch, room), chart("cap", history["cap"], now, room, rows, fmt.count), width
+    )
+    lines += beside(
+        chart("running", history["running"], now, room, rows, fmt.count),
+        chart("step time", history["step"], now, room, rows, fmt.millis),
+        width,
+    )
     lines += [BLANK]
     running = [row for row in frame.snapshot.requests if row.state == "running"]
     lines += request_table(running, width, height - len(lines), "nothing runs")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from console.history import History
+from console.renderables.playback import Playback
 from engine.snapshot import Snapshot, SourceState
 
 
@@ -28,6 +29,12 @@ class Frame:
     readonly: bool = False
     paused: bool = False
     """The display stands still; the engine does not."""
+    recording: str = ""
+    """ "REC 1.2 MiB" while what is seen is recorded."""
+    playback: Playback | None = None
+    """Where a replay stands; None when this is no replay."""
+    running: str = ""
+    """The playbook that runs, and how far it is."""
 
     @property
     def trusted(self) -> bool:

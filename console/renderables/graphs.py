@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from console import format as fmt
 from console.history import Series
 from console.renderables.lines import Line, Span, fit, spread, text_line, width_of
+from engine.snapshot import Histogram
 
 BIN_S = 2.0
 """Seconds in one cell of a sparkline."""
@@ -46,7 +47,7 @@ def bar(ratio: float | None, width: int) -> str:
 
 def spark(label: str, series: Series, now: float, width: int, show: Format) -> Line:
     """ "waiting ▂▃▅▇▆  max 23 in 64 s": one line, one time scale for all sparklines."""
-    head: Line = (Span(f"{label:<8}", "label"),)
+    head: Line = (Span(f"{label:<{max(8, len(label) + 1)}}", "label"),)
     room = width - width_of(head) - 18
     if room < 4:
         return fit(head, width)
@@ -85,6 +86,54 @@ def chart(
             (Span(f"{tick:>{axis}}│", "faint"), Span(blocks(values, top, row, height), "spark"))
         )
     return [title, *body, _time_axis(axis, room, span_s)]
+
+
+def histogram(label: str, found: Histogram | None, width: int, rows: int) -> list[Line]:
+    """Columns over buckets of time, with a count axis and edges below; `rows` lines in all.
+
+    Empty buckets at both ends are left out. The first bucket of a source that cannot see below
+    its first edge reads "< 0.3 s".
+    """
+    if found is None or sum(found.counts) == 0 or not found.edges_ms:
+        return [text_line(label, "label"), text_line("no samples", "faint")][:rows]
+    counts, labels = _buckets(found)
+    total, axis = sum(counts), 9
+    title = spread(text_line(label, "label"), text_line(f"n {total:,}", "value"), width)
+    height, room = rows - 2, width - axis - 1
+    if height < 2 or room < len(counts):
+        return [title][:rows]
+    cell = max(1, min(9, room // len(counts)))
+    top = max(counts)
+    body = []
+    for row in reversed(range(height)):
+        tick = fmt.count(top) if row == height - 1 else "0" if row == 0 else ""
+        ink = "".join(_column(count, top, row, height, cell) for count in counts)
+        body.append((Span(f"{tick:>{axis}}│", "faint"), Span(ink, "spark")))
+    return [title, *body, _edge_axis(labels, cell, axis, room)]
+
+
+def _column(count: int, top: int, row: int, height: int, cell: int) -> str:
+    ink = blocks([count], top, row, height) if count else " "
+    return ink * (cell - 1) + " " if cell > 1 else ink
+
+
+def _buckets(found: Histogram) -> tuple[list[int], list[str]]:
+    """Counts from the first bucket that is not empty to the last, and the edges around them."""
+    filled = [i for i, count in enumerate(found.counts) if count]
+    first, last = filled[0], filled[-1]
+    edges = [f"< {fmt.millis(found.edges_ms[0])}", *(fmt.millis(e) for e in found.edges_ms)]
+    return list(found.counts[first : last + 1]), edges[first : last + 2]
+
+
+def _edge_axis(labels: Sequence[str], cell: int, axis: int, room: int) -> Line:
+    """ "└50 ms  100 ms …": an edge stands under the left side of its column, where it fits."""
+    text, free = "", 0
+    for at, label in enumerate(labels):
+        place = at * cell
+        if place >= free and place + len(label) <= room:
+            text = text.ljust(place) + label
+            free = place + len(label) + 2
+    return text_line(f"{'':>{axis}}└{text}", "faint")
 
 
 def _time_axis(axis: int, room: int, span_s: float) -> Line:

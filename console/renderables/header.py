@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from console import format as fmt
+from console.lang import _
 from console.renderables.frame import Frame, Phase
 from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
+from console.renderables.playback import playback_line
 from engine.snapshot import SourceState
 
 MARKS: dict[SourceState, tuple[str, Role]] = {
@@ -35,11 +37,18 @@ def _what(frame: Frame) -> str:
     engine, kv, batch = frame.snapshot.engine, frame.snapshot.kv, frame.snapshot.batch
     if frame.phase is Phase.LOADING:
         return frame.loading
-    cap = f"cap {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"
+    cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"
     if batch.dynamic is not None:
-        cap += " dyn" if batch.dynamic else " fixed"
-    parts = [engine.model, engine.device, kv.format, cap]
+        cap += " " + _("dyn" if batch.dynamic else "fixed")
+    parts = [_elsewhere(frame), engine.model, engine.device, kv.format, cap]
     return " · ".join(part for part in parts if part)
+
+
+def _elsewhere(frame: Frame) -> str:
+    """ "vllm 10.0.0.1:8000" for an engine that is not in this process."""
+    source = frame.snapshot.source
+    _, found, where = source.target.partition("://")
+    return f"{source.engine} {where}" if found else ""
 
 
 def _modes(frame: Frame) -> Line:
@@ -47,6 +56,12 @@ def _modes(frame: Frame) -> Line:
     spans: Line = ()
     if frame.readonly:
         spans = (*spans, Span("read-only  ", "faint"))
+    if frame.recording:
+        spans = (*spans, Span(f"{frame.recording}  ", "trouble", "app.toggle_recording"))
+    if frame.running:
+        spans = (*spans, Span(f"▶ {frame.running}  ", "key", "app.show_run"))
+    if frame.snapshot.engine.draining:
+        spans = (*spans, Span(f"{ALARM} draining  ", "trouble"))
     if frame.snapshot.engine.paused:
         spans = (*spans, Span(f"{ALARM} admission paused  ", "trouble"))
     if frame.paused:
@@ -60,7 +75,7 @@ def state_line(frame: Frame) -> Line:
         return (Span(f"◌ {frame.phase} {fmt.age(frame.phase_s)}", "label"),)
     source = frame.snapshot.source
     mark, role = MARKS[source.state]
-    return (Span(f"{mark} {WORDS[source.state]} ", role), Span(fmt.age(source.age_s), role))
+    return (Span(f"{mark} {_(WORDS[source.state])} ", role), Span(fmt.age(source.age_s), role))
 
 
 def banner(frame: Frame, width: int) -> Line:
@@ -69,6 +84,8 @@ def banner(frame: Frame, width: int) -> Line:
         return text_line(f" loading {frame.loading} … the console is ready, numbers follow")
     if frame.phase is Phase.STOPPING:
         return text_line(" stopping the engine …")
+    if frame.playback is not None:
+        return playback_line(frame.playback, width)
     source, note = frame.snapshot.source, frame.snapshot.engine.note
     if source.state is not SourceState.LIVE:
         age = fmt.age(source.age_s)

@@ -10,20 +10,30 @@ from console.renderables.lines import (
     Field,
     Line,
     Span,
+    beside,
     fit,
     flow,
     grid,
+    half,
     spread,
     text_line,
     width_of,
 )
-from console.renderables.pagemap import GLYPHS, NAMES, PageMap, page_map
+from console.renderables.machine import allocator_table, process_fields, traffic
+from console.renderables.pagemap import (
+    AGES,
+    GLYPHS,
+    NAMES,
+    PageMap,
+    age_glyph,
+    owner_glyph,
+    page_map,
+)
 from engine.snapshot import KvState, MemoryState
 
 FULL = 0.95
-
-
 WIDE = 100
+NOT_SAID = "not reported, or not yet: it comes with the next numbers while this is open"
 
 
 def overview(frame: Frame, width: int, height: int) -> list[Line]:
@@ -50,7 +60,7 @@ def usage(kv: KvState) -> list[Field]:
     ]
 
 
-def legend(kv: KvState, drawn: PageMap, width: int) -> Line:
+def legend(kv: KvState, drawn: PageMap, width: int, short: bool = False) -> Line:
     """Glyph, name and count of each state, and how many pages a cell of the map stands for."""
     counts = {"s": kv.sealed, "o": kv.open, "c": kv.cached, "f": kv.free}
     line: Line = ()
@@ -59,19 +69,16 @@ def legend(kv: KvState, drawn: PageMap, width: int) -> Line:
         line = (*line, Span(f"{glyph} ", role), name, number._replace(role="value"))
     if width >= WIDE:
         line = (*line, *flow(usage(kv), width, 1)[0])
-    if drawn.pages_per_cell == 1:
+    per_cell = drawn.pages_per_cell * (kv.pages_per_letter or 1)
+    if per_cell == 1:
         return fit(line, width)
-    note = text_line(f"a cell: most of {drawn.pages_per_cell} pages", "faint")
-    if width_of(line) + width_of(note) >= width:
-        note = text_line(f"{drawn.pages_per_cell}:1", "faint")
+    note = text_line(f"a cell: most of {per_cell} pages", "faint")
+    if short or width_of(line) + width_of(note) >= width:
+        note = text_line(f"{per_cell}:1", "faint")
     return spread(line, note, width)
 
 
 def fields(kv: KvState, memory: MemoryState) -> list[Field]:
-    cpu = fmt.MISSING
-    if fmt.known(memory.cpu_percent):
-        whole = f" of {100 * memory.cores}" if memory.cores else ""
-        cpu = f"{memory.cpu_percent:.0f}{whole} %"
     values = [
         Field("fits", fmt.count(kv.largest_fit_tokens, "tok")),
         Field("contiguous", fmt.count(kv.shadow_largest_fit_tokens, "tok")),
@@ -81,9 +88,8 @@ def fields(kv: KvState, memory: MemoryState) -> list[Field]:
         Field("sealed/fp16", fmt.percent(kv.sealed_ratio)),
         Field("effective/fp16", fmt.percent(kv.effective_ratio)),
         Field("pool", fmt.size(kv.pool_bytes)),
-        Field("process", fmt.size(memory.rss_bytes)),
-        Field("free mem", fmt.size(memory.available_bytes)),
-        Field("CPU", cpu),
+        *process_fields(memory),
+        traffic(memory, short=True),
     ]
     if memory.device_total_bytes is not None:
         used = f"{fmt.size(memory.device_used_bytes)} of {fmt.size(memory.device_total_bytes)}"
@@ -103,20 +109,76 @@ def _sparks(frame: Frame, width: int, rows: int) -> list[Line]:
 
 
 def detail(frame: Frame, width: int, height: int) -> list[Line]:
+    """The pool by state, beside it what contiguous blocks would make of it; by owner; by age."""
     kv = frame.snapshot.kv
     values = [Field("format", kv.format or fmt.MISSING), *fields(kv, frame.snapshot.memory)]
     values.append(Field("waste", fmt.count(kv.tail_waste_tokens, "tok")))
     values.append(Field("a page", fmt.count(kv.page_tokens, "tok")))
-    facts = [BLANK, fit(explain(kv), width), *grid(values, width, max(2, min(4, width // 28)))]
-    room = height - len(facts) - 1
-    drawn = page_map(kv.page_map or "", width, max(1, room * 2 // 3))
-    charts = room - len(drawn.lines)
-    lines = [legend(kv, drawn, width), *drawn.lines]
-    if charts >= 5:
+    values.append(Field("saturated", fmt.percent(kv.saturation_ratio)))
+    values.append(Field("prefix hits", fmt.percent(kv.prefix_hit_ratio)))
+    facts = [fit(explain(kv), width), *grid(values, width, max(2, min(4, width // 28)))]
+    split = allocator_table(frame.snapshot.memory.allocators, width)
+    if height >= 30:
+        facts = [BLANK, *facts, BLANK, *split]
+    maps = _maps(kv, width, height - len(facts))
+    left = height - len(maps) - len(facts)
+    if left >= 7:
         series = frame.history["usage"]
-        graph = chart("pages in use", series, frame.now, width, charts - 1, fmt.percent)
-        lines += [BLANK, *graph]
-    return [*lines, *facts][:height]
+        maps += [BLANK, *chart("pages in use", series, frame.now, width, left - 1, fmt.percent)]
+    return [*maps, *facts][:height]
+
+
+def _maps(kv: KvState, width: int, height: int) -> list[Line]:
+    """Two rows of two maps in a wide window, three and a line under one another in a small one."""
+    wide = width >= WIDE
+    room, rows = (half(width), height // 2 - 1) if wide else (width, height // 3 - 1)
+    if rows < 1:
+        return [legend(kv, page_map(kv.page_map or "", width, 0), width)]
+    states = page_map(kv.page_map or "", room, rows)
+    by_state = [legend(kv, states, room, short=True), *states.lines]
+    by_owner = _owner_map(kv, room, rows)
+    by_age = _age_map(kv, room, rows)
+    if not wide:
+        return [*by_state, *by_owner, *by_age]
+    return [
+        *beside(by_state, _shadow_map(kv, room, rows), width),
+        *beside(by_owner, by_age, width),
+    ]
+
+
+def _shadow_map(kv: KvState, width: int, rows: int) -> list[Line]:
+    drawn = page_map(kv.shadow_map or "", width, rows)
+    title: Line = (
+        Span("in contiguous blocks instead  ", "label"),
+        Span(f"{fmt.percent(kv.shadow_fragmentation)} fragmented", "value"),
+    )
+    return [fit(title, width), *(drawn.lines or [text_line(NOT_SAID, "faint")])]
+
+
+def _owner_map(kv: KvState, width: int, rows: int) -> list[Line]:
+    owners = kv.page_owners
+    if owners is None:
+        return [text_line("by owner", "label"), text_line(NOT_SAID, "faint")]
+    names = kv.owner_names or {}
+    title: Line = (Span("by owner ", "label"),)
+    counts = sorted(((owners.count(letter), letter) for letter in names), reverse=True)
+    for count, letter in counts:
+        sign, role = owner_glyph(letter)
+        title = (*title, Span(f" {sign} ", role), Span(f"{names[letter]} ", "label"))
+        title = (*title, Span(fmt.count(count), "value"))
+    if "+" in owners:
+        title = (*title, Span("  +", "trouble"), Span(" shared", "label"))
+    return [fit(title, width), *page_map(owners, width, rows, owner_glyph, "").lines]
+
+
+def _age_map(kv: KvState, width: int, rows: int) -> list[Line]:
+    if kv.page_ages is None:
+        return [text_line("by age", "label"), text_line(NOT_SAID, "faint")]
+    title: Line = (Span("by age ", "label"),)
+    for _, glyph, role, words in AGES:
+        title = (*title, Span(f" {glyph} ", role), Span(words, "label"))
+    grades = "".join(grades for grades, *_ in AGES)
+    return [fit(title, width), *page_map(kv.page_ages, width, rows, age_glyph, grades).lines]
 
 
 def explain(kv: KvState) -> Line:
@@ -125,6 +187,5 @@ def explain(kv: KvState) -> Line:
     if paged is None or shadow is None:
         return text_line("paged against contiguous: not reported", "faint")
     return text_line(
-        f"the longest request that fits now: {paged:,} tok in pages, "
-        f"{shadow:,} tok if each needed one contiguous block"
+        f"the longest request that fits now: {paged:,} tok in pages, {shadow:,} tok in one block"
     )

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from console import format as fmt
+from console.history import Series
 from console.renderables.frame import Frame
-from console.renderables.graphs import CHART_SPAN_S, chart, spark
-from console.renderables.lines import BLANK, Field, Line, Span, fit, flow, text_line
-from engine.snapshot import LatencyState, Percentiles
+from console.renderables.graphs import CHART_SPAN_S, chart, histogram, spark
+from console.renderables.lines import (
+    BLANK,
+    Field,
+    Line,
+    Span,
+    beside,
+    fit,
+    flow,
+    half,
+    text_line,
+)
+from engine.snapshot import Histogram, LatencyState, Percentiles
 
 MEANINGS = (
     "TTFT: from arrival to the first token, waiting included",
@@ -32,7 +43,7 @@ def table(latency: LatencyState, width: int) -> list[Line]:
     column = 10 if wide else max(7, (width - 6) // 3)
     lines = [text_line(" " * 6 + "".join(f"{head:>{column}}" for head in heads), "label")]
     for name, p in rows(latency):
-        cells = [fmt.millis(p.p50), fmt.millis(p.p90), fmt.millis(p.p99)]
+        cells = [fmt.bounded(p, "p50"), fmt.bounded(p, "p90"), fmt.bounded(p, "p99")]
         if wide:
             cells += [fmt.millis(p.mean), fmt.count(p.n or None)]
         values = "".join(f"{value:>{column}}" for value in cells)
@@ -53,44 +64,67 @@ def overview(frame: Frame, width: int, height: int) -> list[Line]:
 
 def _one_line(name: str, p: Percentiles, width: int) -> Line:
     values = [
-        Field("p50", fmt.millis(p.p50)),
-        Field("p90", fmt.millis(p.p90)),
-        Field("p99", fmt.millis(p.p99)),
+        Field("p50", fmt.bounded(p, "p50")),
+        Field("p90", fmt.bounded(p, "p90")),
+        Field("p99", fmt.bounded(p, "p99")),
     ]
     head = Span(f"{name:<5}", "label")
     return fit((head, *next(iter(flow(values, width - 5, 1)), ())), width)
 
 
 def _graphs(frame: Frame, width: int, height: int) -> list[Line]:
-    ttft, tpot = frame.history["ttft_p99"], frame.history["tpot_p99"]
-    now, half = frame.now, height // 2
+    (ttft_name, ttft), (tpot_name, tpot) = course(frame, "TTFT"), course(frame, "TPOT")
+    now, lower = frame.now, height // 2
     if height < 6:
         return [
-            spark("TTFT p99", ttft, now, width, fmt.millis),
-            spark("TPOT p99", tpot, now, width, fmt.millis),
+            spark(ttft_name, ttft, now, width, fmt.millis),
+            spark(tpot_name, tpot, now, width, fmt.millis),
         ]
     if height < 10:
-        high = chart("TTFT p99", ttft, now, width, height - 1, fmt.millis, CHART_SPAN_S)
-        return [*high, spark("TPOT p99", tpot, now, width, fmt.millis)]
+        high = chart(ttft_name, ttft, now, width, height - 1, fmt.millis, CHART_SPAN_S)
+        return [*high, spark(tpot_name, tpot, now, width, fmt.millis)]
     return [
-        *chart("TTFT p99", ttft, now, width, height - half, fmt.millis, CHART_SPAN_S),
-        *chart("TPOT p99", tpot, now, width, half, fmt.millis, CHART_SPAN_S),
+        *chart(ttft_name, ttft, now, width, height - lower, fmt.millis, CHART_SPAN_S),
+        *chart(tpot_name, tpot, now, width, lower, fmt.millis, CHART_SPAN_S),
     ]
 
 
 def detail(frame: Frame, width: int, height: int) -> list[Line]:
-    history, now = frame.history, frame.now
-    lines = [*table(frame.snapshot.latency, width), BLANK]
-    lines += [fit(text_line(text, "faint"), width) for text in MEANINGS]
-    rest = height - len(lines) - 1
-    lines.append(BLANK)
-    names = ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99")
-    wanted = names if rest >= 24 else ("ttft_p99", "tpot_p99")
-    for name in wanted:
-        lines += chart(_title(name), history[name], now, width, rest // len(wanted), fmt.millis)
+    """The table, what its rows mean, and of each metric the distribution and the course."""
+    latency = frame.snapshot.latency
+    lines = [*table(latency, width), BLANK]
+    if height >= 30:
+        lines += [*(fit(text_line(text, "faint"), width) for text in MEANINGS), BLANK]
+    rest = height - len(lines)
+    shown = histograms(latency)[: max(1, min(4, rest // 6))]
+    for name, found in shown:
+        lines += _pair(frame, name, found, width, rest // len(shown))
     return lines[:height]
 
 
-def _title(name: str) -> str:
-    metric, percentile = name.split("_")
-    return f"{metric.upper()} {percentile}"
+def histograms(latency: LatencyState) -> list[tuple[str, Histogram | None]]:
+    """In the order in which they are given room."""
+    return [
+        ("TTFT", latency.ttft_hist),
+        ("TPOT", latency.tpot_hist),
+        ("E2E", latency.e2e_hist),
+        ("ITL", latency.itl_hist),
+    ]
+
+
+def _pair(frame: Frame, name: str, found: Histogram | None, width: int, rows: int) -> list[Line]:
+    """Its distribution, and its course."""
+    room = half(width)
+    label, series = course(frame, name)
+    return beside(
+        histogram(f"{name}, last minute", found, room, rows),
+        chart(label, series, frame.now, room, rows, fmt.millis),
+        width,
+    )
+
+
+def course(frame: Frame, name: str) -> tuple[str, Series]:
+    """The p99 over time, or the p50 while samples are too few for a p99."""
+    metric = name.lower()
+    rank = "p50" if frame.history[f"{metric}_p99"].newest is None else "p99"
+    return f"{name} {rank}", frame.history[f"{metric}_{rank}"]

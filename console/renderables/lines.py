@@ -139,6 +139,23 @@ def cell(field: Field, width: int) -> Line:
     return (Span(field.label + " " * gap, "label"), shown)
 
 
+def beside(left: Sequence[Line], right: Sequence[Line], width: int, gap: int = 3) -> list[Line]:
+    """Two columns of equal width; the shorter one ends in blanks."""
+    room = half(width, gap)
+    rows = max(len(left), len(right))
+    lines = []
+    for row in range(rows):
+        first = left[row] if row < len(left) else BLANK
+        second = right[row] if row < len(right) else BLANK
+        lines.append((*pad(first, room), Span(" " * gap), *fit(second, room)))
+    return lines
+
+
+def half(width: int, gap: int = 3) -> int:
+    """Of each column of `beside`."""
+    return (width - gap) // 2
+
+
 def pad(line: Line, width: int) -> Line:
     """`line` in exactly `width` cells."""
     line = fit(line, width)

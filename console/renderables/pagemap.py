@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -25,30 +26,75 @@ class PageMap:
     pages_per_cell: int
 
 
-def page_map(pages: str, width: int, rows: int) -> PageMap:
-    """Draw `pages` (one letter each, pool order) in at most `rows` lines of `width` cells."""
+AGES: tuple[tuple[str, str, Role, str], ...] = (
+    ("0", "█", "open", "< 1 s"),
+    ("123", "▓", "sealed", "< 8 s"),
+    ("456", "▒", "spark", "< 64 s"),
+    ("789", "░", "label", "older"),
+    (".", "·", "free", "free"),
+)
+"""Grades of a map of ages, their glyph, and what they mean."""
+OWNER_ROLES: tuple[Role, ...] = ("sealed", "open", "cached", "operator", "value")
+_AGE_GLYPHS: dict[str, tuple[str, Role]] = {
+    grade: (glyph, role) for grades, glyph, role, _ in AGES for grade in grades
+}
+_OWNER_MARKS: dict[str, tuple[str, Role]] = {
+    ".": ("·", "free"),
+    "+": ("+", "trouble"),
+    "*": ("*", "text"),
+}
+
+Glyph = Callable[[str], tuple[str, Role]]
+
+
+def state_glyph(letter: str) -> tuple[str, Role]:
+    return GLYPHS.get(letter, _UNKNOWN)
+
+
+def age_glyph(grade: str) -> tuple[str, Role]:
+    return _AGE_GLYPHS.get(grade, _UNKNOWN)
+
+
+def owner_glyph(letter: str) -> tuple[str, Role]:
+    """The letter itself: neighbours differ by it, and by colour where there is one."""
+    return _OWNER_MARKS.get(letter) or (letter, OWNER_ROLES[ord(letter) % len(OWNER_ROLES)])
+
+
+def page_map(
+    pages: str, width: int, rows: int, glyph: Glyph = state_glyph, states: str = STATES
+) -> PageMap:
+    """Draw `pages` (one letter each, pool order) in at most `rows` lines of `width` cells.
+
+    `states` are all letters there are, if they are few: a cell for several pages shows what
+    most of them are.
+    """
     columns = width - width % 8 if width >= 32 else width
     if rows < 1 or columns < 1 or not pages:
         return PageMap([], 1)
     per_cell = -(-len(pages) // (columns * rows))
-    cells = pages if per_cell == 1 else merge(pages, per_cell)
+    cells = pages if per_cell == 1 else merge(pages, per_cell, states)
     roomy = len(cells) * 2 <= (columns // 2) * 2 * rows
     step = columns // 2 if roomy else columns
     return PageMap(
-        [_row(cells[at : at + step], roomy) for at in range(0, len(cells), step)], per_cell
+        [_row(cells[at : at + step], roomy, glyph) for at in range(0, len(cells), step)], per_cell
     )
 
 
-def merge(pages: str, per_cell: int) -> str:
+def merge(pages: str, per_cell: int, states: str = STATES) -> str:
     """Each run of `per_cell` pages becomes the state that most of them are in."""
     groups = (pages[at : at + per_cell] for at in range(0, len(pages), per_cell))
-    return "".join(max(STATES, key=group.count) for group in groups)
+    return "".join(max(states or _owners(group), key=group.count) for group in groups)
 
 
-def _row(cells: str, roomy: bool) -> Line:
+def _owners(group: str) -> str:
+    """Whoever holds a page of the group; nobody only where nobody does."""
+    return "".join(sorted(set(group) - {"."})) or "."
+
+
+def _row(cells: str, roomy: bool, glyph: Glyph) -> Line:
     spans = []
     for state, run in groupby(cells):
-        glyph, role = GLYPHS.get(state, _UNKNOWN)
+        sign, role = glyph(state)
         length = len(list(run))
-        spans.append(Span((glyph + " " if roomy else glyph) * length, role))
+        spans.append(Span((sign + " " if roomy else sign) * length, role))
     return tuple(spans)

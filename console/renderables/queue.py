@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from console import format as fmt
 from console.renderables.frame import Frame
-from console.renderables.graphs import chart, spark
-from console.renderables.lines import BLANK, Field, Line, Span, fit, flow, grid, text_line
+from console.renderables.graphs import chart, histogram, spark
+from console.renderables.lines import (
+    BLANK,
+    Field,
+    Line,
+    Span,
+    beside,
+    fit,
+    flow,
+    grid,
+    half,
+    text_line,
+)
 from console.renderables.requests import request_table
 from engine.snapshot import QueueState, Snapshot
 
@@ -28,9 +39,9 @@ def counts(queue: QueueState) -> list[Field]:
 def waits(queue: QueueState) -> list[Field]:
     wait = queue.wait_ms
     return [
-        Field("wait p50", fmt.millis(wait.p50)),
-        Field("p90", fmt.millis(wait.p90)),
-        Field("p99", fmt.millis(wait.p99)),
+        Field("wait p50", fmt.bounded(wait, "p50")),
+        Field("p90", fmt.bounded(wait, "p90")),
+        Field("p99", fmt.bounded(wait, "p99")),
     ]
 
 
@@ -51,7 +62,12 @@ def detail(frame: Frame, width: int, height: int) -> list[Line]:
     lines = grid([*counts(queue), *waits(queue)], width, columns)
     lines += [BLANK, fit(diagnosis(frame.snapshot), width), _finished(frame.snapshot, width), BLANK]
     rows = max(6, (height - len(lines)) // 3)
-    lines += chart("waiting", frame.history["waiting"], frame.now, width, rows, fmt.count)
+    room = half(width)
+    lines += beside(
+        histogram("waits of the last minute", queue.wait_hist, room, rows),
+        chart("waiting", frame.history["waiting"], frame.now, room, rows, fmt.count),
+        width,
+    )
     lines += [BLANK]
     waiting = [row for row in frame.snapshot.requests if row.state != "running"]
     lines += request_table(waiting, width, height - len(lines), "nothing waits")
@@ -60,14 +76,24 @@ def detail(frame: Frame, width: int, height: int) -> list[Line]:
 
 def diagnosis(snapshot: Snapshot) -> Line:
     """Whether waiting, not computing, is what callers feel."""
+    share, of_what = waiting_share(snapshot)
+    if share is None:
+        return text_line("share of waiting in the latency: not known yet", "faint")
+    text = f"{fmt.percent(share)} of {of_what}"
+    if share >= MOSTLY_WAITING:
+        advice = "more room or less load helps, faster steps hardly"
+        return (Span(f"▲ waiting is most of the latency ({text}): {advice}", "trouble"),)
+    return text_line(f"waiting is not most of the latency ({text})")
+
+
+def waiting_share(snapshot: Snapshot) -> tuple[float | None, str]:
+    """Of what callers feel, the part in which their request only waited; and of what it is."""
+    if fmt.known(snapshot.stages.queue):
+        return snapshot.stages.queue, "request time"
     wait, ttft = snapshot.queue.wait_ms.p50, snapshot.latency.ttft_ms.p50
     if wait is None or not ttft or not fmt.known(wait / ttft):
-        return text_line("share of waiting in the latency: not known yet", "faint")
-    share = min(wait / ttft, 1.0)
-    text = f"waiting is {fmt.percent(share)} of the time to first token (p50)"
-    if share >= MOSTLY_WAITING:
-        return (Span(f"▲ {text}: more room or less load helps, faster steps hardly", "trouble"),)
-    return text_line(text)
+        return None, ""
+    return min(wait / ttft, 1.0), "the time to first token (p50)"
 
 
 def _finished(snapshot: Snapshot, width: int) -> Line:

@@ -15,20 +15,45 @@ class Column(NamedTuple):
     width: int
     """At the right edge if positive, at the left if negative."""
     read: Callable[[RequestRow], str]
+    rank: Callable[[RequestRow], float | str | None]
+    """What rows are sorted by."""
 
 
 COLUMNS = (
-    Column("request", -10, lambda r: r.id),
-    Column("state", -10, lambda r: r.state),
-    Column("prompt tok", 11, lambda r: fmt.count(r.prompt_tokens)),
-    Column("output / max tok", 17, lambda r: f"{r.output_tokens:,} / {r.max_tokens:,}"),
-    Column("pages", 7, lambda r: fmt.count(r.pages)),
-    Column("wait", 9, lambda r: fmt.millis(r.wait_ms)),
-    Column("TTFT", 9, lambda r: fmt.millis(r.ttft_ms)),
-    Column("age", 9, lambda r: fmt.duration(r.age_s)),
-    Column("cached tok", 11, lambda r: fmt.count(r.position)),
-    Column("from", -9, lambda r: r.source or fmt.MISSING),
-)
+    Column("request", -8, lambda r: r.id, lambda r: _number(r.id)),
+    Column("state", -9, lambda r: r.state, lambda r: r.state),
+    Column("position", 9, lambda r: fmt.count(r.position), lambda r: r.position),
+    Column("prompt", 7, lambda r: fmt.count(r.prompt_tokens), lambda r: r.prompt_tokens),
+    Column(
+        "output/max", 11, lambda r: f"{r.output_tokens:,}/{r.max_tokens:,}",
+        lambda r: r.output_tokens,
+    ),
+    Column("pages", 5, lambda r: fmt.count(r.pages), lambda r: r.pages),
+    Column("wait", 7, lambda r: fmt.millis(r.wait_ms), lambda r: r.wait_ms),
+    Column("TTFT", 7, lambda r: fmt.millis(r.ttft_ms), lambda r: r.ttft_ms),
+    Column("age", 7, lambda r: fmt.duration(r.age_s), lambda r: r.age_s),
+    Column("from", -8, lambda r: r.source or fmt.MISSING, lambda r: r.source),
+    Column("preempted", 10, lambda r: fmt.count(r.preemptions), lambda r: r.preemptions),
+    Column("tokenize", 8, lambda r: fmt.millis(r.tokenize_ms), lambda r: r.tokenize_ms),
+)  # fmt: skip
+
+
+def _number(name: str) -> float | str:
+    """ "r-12" -> 12.0, so that r-9 comes before r-10; other names as they are."""
+    digits = name.removeprefix("r-")
+    return float(digits) if digits.isdigit() else name
+
+
+def in_order(
+    rows: Sequence[RequestRow], column: Column | None, reverse: bool
+) -> Sequence[RequestRow]:
+    """By the column, those without a value last; without a column in the engine's order."""
+    if column is None:
+        return list(reversed(rows)) if reverse else rows
+    known = [(column.rank(row), row) for row in rows]
+    with_value = [(value, row) for value, row in known if value is not None]
+    with_value.sort(key=lambda pair: (isinstance(pair[0], str), pair[0]), reverse=reverse)
+    return [*(row for _, row in with_value), *(row for value, row in known if value is None)]
 
 
 def request_table(rows: Sequence[RequestRow], width: int, height: int, empty: str) -> list[Line]:
@@ -37,35 +62,39 @@ def request_table(rows: Sequence[RequestRow], width: int, height: int, empty: st
         return []
     if not rows:
         return [text_line(empty, "faint")]
-    columns = _that_fit(width)
-    head = "".join(_cell(column.title, column.width) for column in columns)
     shown = rows if len(rows) < height else rows[: height - 2]
-    lines = [text_line(head, "label")]
-    lines += [_row(row, columns, width) for row in shown]
+    lines = [request_head(width), *(request_row(row, width) for row in shown)]
     if len(shown) < len(rows):
         lines.append(text_line(f"… {len(rows) - len(shown)} more", "faint"))
     return lines
 
 
-def _that_fit(width: int) -> list[Column]:
-    columns: list[Column] = []
-    for column in COLUMNS:
+def request_head(width: int, by: Column | None = None, reverse: bool = False) -> Line:
+    """The columns' names; the one that the rows are sorted by has an arrow."""
+    spans = []
+    for column in _that_fit(width):
+        sign = ("▼" if reverse else "▲") if column is by else ""
+        title = column.title[: abs(column.width) - len(sign)] + sign
+        spans.append(Span(_cell(title, column.width), "key" if sign else "label"))
+    return tuple(spans)
+
+
+def request_row(row: RequestRow, width: int) -> Line:
+    cells = tuple(Span(_cell(c.read(row), c.width), "text") for c in _that_fit(width))
+    return fit(cells, width)
+
+
+def _that_fit(width: int) -> Sequence[Column]:
+    for count, column in enumerate(COLUMNS):
         width -= abs(column.width) + 1
         if width < 0:
-            break
-        columns.append(column)
-    return columns
-
-
-def _row(row: RequestRow, columns: Sequence[Column], width: int) -> Line:
-    line: Line = ()
-    for column in columns:
-        line = (*line, Span(_cell(column.read(row), column.width), "value"))
-    return fit(line, width)
+            return COLUMNS[:count]
+    return COLUMNS
 
 
 def _cell(text: str, width: int) -> str:
+    line = fit((Span(fmt.clean(text)),), abs(width))
+    text = "".join(span.text for span in line)
     if width > 0:
         return f"{text:>{width}} "
-    line = pad((Span(text),), -width)
-    return "".join(span.text for span in line) + " "
+    return "".join(span.text for span in pad((Span(text),), -width)) + " "

@@ -1,7 +1,8 @@
-"""Help: the actions of the registry, and what the glyphs mean."""
+"""Help: what can be done in the present place, and what the signs mean there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,43 +11,79 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from console import actions
+from console.actions import Scope
+from console.lang import _
 from console.panels.lineview import LineView
 from console.renderables.header import MARKS, WORDS
+from console.renderables.keys import help_lines
 from console.renderables.lines import ALARM, BLANK, Line, Span
 from console.renderables.pagemap import GLYPHS, NAMES
+from console.renderables.request import GLYPHS as STAGES
+
+NAMES_OF_PLACES = {
+    actions.OVERVIEW: "Overview",
+    actions.PROMPT: "Overview",
+    actions.FILTER: "The filter",
+    actions.REQUESTS: "Requests",
+    actions.REQUEST: "One request",
+    actions.PLAYBOOKS: "Playbooks",
+    actions.RUN: "A playbook's run",
+    actions.CHECKLISTS: "Checklists",
+    actions.CHECKLIST: "One checklist",
+    actions.LOG: "Optimization log",
+    actions.RECORD: "One entry of the log",
+    actions.FLEET: "Fleet",
+}
 
 
-def legend() -> list[Line]:
-    pages: Line = (Span(" pages        ", "label"),)
-    for state, (glyph, role) in GLYPHS.items():
-        pages = (*pages, Span(glyph, role), Span(f" {NAMES[state]}  "))
-    source: Line = (Span(" numbers      ", "label"),)
-    for state_, (mark, role) in MARKS.items():
-        source = (*source, Span(mark, role), Span(f" {WORDS[state_]}  "))
-    marks: Line = (
-        Span(" marks        ", "label"),
-        Span(ALARM, "trouble"),
-        Span(" look at this   – not reported"),
-    )
-    return [pages, source, marks]
+def legend(where: str) -> list[Line]:
+    lines = []
+    if where in (actions.OVERVIEW, actions.PROMPT):
+        lines.append(_signs("pages", [(*GLYPHS[s], NAMES[s]) for s in GLYPHS]))
+    if where == actions.REQUEST:
+        lines.append(_signs("stages", [(glyph, "spark", name) for name, glyph in STAGES.items()]))
+    return [
+        *lines,
+        _signs("numbers", [(*MARKS[state], WORDS[state]) for state in MARKS]),
+        _signs("marks", [(ALARM, "trouble", "look at this"), ("–", "text", "not reported")]),
+    ]
+
+
+def _signs(name: str, signs: Sequence[tuple[str, str, str]]) -> Line:
+    line: Line = (Span(f" {name:<13}", "label"),)
+    for glyph, role, meaning in signs:
+        line = (*line, Span(glyph, role), Span(f" {_(meaning)}  "))  # type: ignore[arg-type]
+    return line
 
 
 class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,q,enter,space", "dismiss", "close", show=False)
+        Binding("escape,question_mark,q,enter,space", "close", "close", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("pageup", "scroll(-12)", show=False),
+        Binding("pagedown", "scroll(12)", show=False),
     ]
 
-    def __init__(self, readonly: bool) -> None:
+    def __init__(self, scope: Scope) -> None:
         super().__init__()
-        self._lines = [*actions.help_lines(readonly), BLANK, *legend()]
+        self._name = NAMES_OF_PLACES[scope.where]
+        self._lines = [*help_lines(scope), BLANK, *legend(scope.where)]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help-frame") as frame:
-            frame.border_title = "Keys"
-            frame.border_subtitle = "esc closes"
+            frame.border_title = _(f"Keys: {_(self._name)}")
+            frame.border_subtitle = _("↑ ↓ scroll · esc closes")
+            frame.can_focus = False
             yield LineView(id="help")
 
     def on_mount(self) -> None:
         view = self.query_one("#help", LineView)
         view.styles.height = len(self._lines)
         self.call_after_refresh(view.set_lines, self._lines)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_scroll(self, rows: int) -> None:
+        self.query_one("#help-frame", VerticalScroll).scroll_relative(y=rows, animate=False)

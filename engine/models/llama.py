@@ -8,13 +8,15 @@ comes from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint
-from kernels.decoder import DecoderLayer, Operations, Stack
+from kernels.decoder import Accounted, Decoder, DecoderLayer, Operations, Stack
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import RawWeight, Rope
 
@@ -26,14 +28,7 @@ class Ops(Operations, Protocol):
 
     def embed(self, weight: Any, tokens: torch.Tensor) -> torch.Tensor: ...
 
-    def stack(
-        self,
-        layers: Sequence[DecoderLayer],
-        kv: Sequence[LayerKv],
-        rope: Rope,
-        eps: float,
-        scale: float,
-    ) -> Stack: ...
+    def stack(self, decoder: Decoder, kv: Sequence[LayerKv]) -> Stack: ...
 
 
 class Llama:
@@ -51,9 +46,10 @@ class Llama:
     ) -> None:
         self.spec = spec
         self._ops = ops
-        self._embed, self._layers, self._norm, self._head = embed, layers, norm, head
-        self._rope = rope
-        self._scale = spec.head_dim**-0.5
+        self._embed = embed
+        self._decoder = Decoder(
+            layers, norm, head, rope, spec.norm_eps, spec.head_dim**-0.5, spec.vocab
+        )
 
     @classmethod
     def build(
@@ -78,16 +74,21 @@ class Llama:
     @property
     def max_positions(self) -> int:
         """Positions that the RoPE table has: no sequence may be longer."""
-        return self._rope.cos.shape[0]
+        return self._decoder.rope.cos.shape[0]
 
     def gemm_shapes(self) -> list[tuple[int, int]]:
         """[rows, cols] of every matrix of a forward pass: what a roofline is measured on."""
         return self.spec.gemm_shapes()
 
+    @cached_property
+    def weight_bytes(self) -> int:
+        """What one step reads of the weights, as they are packed: all layers and the head."""
+        parts = [getattr(layer, f.name) for layer in self._decoder.layers for f in fields(layer)]
+        return sum(part.nbytes for part in [*parts, self._decoder.head] if part is not None)
+
     def on(self, kv: Sequence[LayerKv]) -> OnCache:
         """The model bound to a cache, one LayerKv a layer: what a runner calls each step."""
-        layers = self._ops.stack(self._layers, kv, self._rope, self.spec.norm_eps, self._scale)
-        return OnCache(self, layers)
+        return OnCache(self, self._ops.stack(self._decoder, kv))
 
     def forward(
         self,
@@ -102,19 +103,13 @@ class Llama:
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         return self._ops.embed(self._embed, tokens)
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """[R, hidden] after the last layer -> float32 [R, vocab]."""
-        if not len(x):
-            return x.new_empty((0, self.spec.vocab))
-        return self._ops.linear(self._ops.rms_norm(x, self._norm, self.spec.norm_eps), self._head)
-
 
 class OnCache:
     """A model on the tensors of one cache."""
 
-    def __init__(self, model: Llama, layers: Stack) -> None:
+    def __init__(self, model: Llama, stack: Stack) -> None:
         self._model = model
-        self.layers = layers
+        self._stack = stack
 
     @torch.inference_mode()
     def __call__(
@@ -124,8 +119,14 @@ class OnCache:
 
         K and V of all T rows are in the cache afterwards.
         """
-        x = self.layers(self._model.embed(tokens), step)
-        return self._model.logits(x[logit_rows])
+        return self._stack(self._model.embed(tokens), step, logit_rows)
+
+    def spent_ns(self) -> dict[str, int] | None:
+        """Nanoseconds since it was made, by kind of kernel.
+
+        None where the backend keeps no account.
+        """
+        return self._stack.spent_ns() if isinstance(self._stack, Accounted) else None
 
 
 class _Reader:

@@ -25,10 +25,10 @@ INLINE half scale_for(float largest) {
 
 /* n values under one hp scale (and zero, where there is one) of their own. */
 INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
-    f8 low = load(x), high = low;
+    vf low = load(x), high = low;
     for (int i = LANES; i < n; i += LANES) {
-        low = min8(low, load(x + i));
-        high = max8(high, load(x + i));
+        low = vmin(low, load(x + i));
+        high = vmax(high, load(x + i));
     }
     float lowest = -max_lanes(-low), highest = max_lanes(high), centre = 0.0f;
     if (zero) {
@@ -36,10 +36,10 @@ INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) 
         centre = (float)*zero;
     }
     *scale = scale_for(larger(highest - centre, centre - lowest));
-    f8 s = splat((float)*scale);
+    vf s = splat((float)*scale);
     for (int i = 0; i < n; i += LANES) {
-        f8 y = round8((load(x + i) - centre) / s);
-        store_int8(q + i, max8(min8(y, splat(127.0f)), splat(-127.0f)));
+        vf y = nearest((load(x + i) - centre) / s);
+        store_int8(q + i, vmax(vmin(y, splat(127.0f)), splat(-127.0f)));
     }
 }
 
@@ -67,7 +67,7 @@ static void prepare(const float *x, const float *weight, float eps, const float 
                     const float *sin, float *y) {
     float normed[DIM];
     if (weight) {
-        f8 sum = {0};
+        vf sum = {0};
         for (int i = 0; i < DIM; i += LANES) sum += load(x + i) * load(x + i);
         float factor = 1.0f / sqrtf(sum_lanes(sum) / DIM + eps);
         for (int i = 0; i < DIM; i++) normed[i] = x[i] * factor * weight[i];

@@ -10,9 +10,15 @@
 #include "kv.h"
 
 #define COLS (PAGE / LANES)
-/* Query vectors per pass over K and V: as many as keep their sums in 12 registers. */
-#define MIX_VECTORS 6
-#define SCORE_VECTORS (COLS <= 2 ? 6 : COLS == 3 ? 4 : 3)
+#define UNROLL _Pragma("GCC unroll 16")
+/* Query vectors per pass over K and V, as many as keep their sums in 12 registers, or in 24 of
+   AVX-512's 32. A score is two sums, over even and odd channels, so that the few vectors of a
+   decode row do not wait for their own additions. */
+#define SUMS (LANES == 16 ? 24 : 12)
+#define SPLIT (LANES == 16 ? 2 : 1)
+#define MIX_COLS (LANES == 16 ? 4 : 2)
+#define MIX_VECTORS (SUMS / MIX_COLS)
+#define SCORE_VECTORS (SUMS / SPLIT / COLS)
 #define FIT (1536 / (DIM * GROUP))                       /* rows whose state fits in L1 */
 #define TILE_ROWS (FIT < 1 ? 1 : FIT > PAGE ? PAGE : FIT)
 #define ALONE 256 /* visits of a vector to a page that are over before a thread team has woken */
@@ -24,44 +30,50 @@ typedef struct {
     float fold[VECTORS][DIM]; /* q times the page's channel scales */
     float out[VECTORS][DIM];
     float weight[VECTORS][PAGE]; /* scores of a page, then weights of its V rows */
-    f8 sum[VECTORS], zero_sum[VECTORS];
+    vf sum[VECTORS], zero_sum[VECTORS];
     float top[VECTORS];  /* running maximum */
     float base[VECTORS]; /* what the page's zeros add to every score; or sum of q */
     float outlier[VECTORS * DIM]; /* [VECTORS, lanes]: q of the outlier channels */
 } State;
 
-INLINE f8 load_as(const void *x, int64_t i, int wide) {
+INLINE vf load_as(const void *x, int64_t i, int wide) {
     return wide ? load_half((const half *)x + i) : load_int8((const int8_t *)x + i);
 }
 
 /* weight[r][t] = q[r] . k[:, t] for n query vectors */
 INLINE void score(const int n, const float *q, const void *k, float *weight, const int wide) {
-    f8 acc[SCORE_VECTORS][COLS];
-    for (int r = 0; r < n; r++)
-        for (int j = 0; j < COLS; j++) acc[r][j] = splat(0.0f);
-    for (int c = 0; c < DIM; c++) {
-        f8 x[COLS];
-        for (int j = 0; j < COLS; j++) x[j] = load_as(k, c * PAGE + j * LANES, wide);
-        for (int r = 0; r < n; r++) {
-            f8 y = splat(q[r * DIM + c]);
-            for (int j = 0; j < COLS; j++) acc[r][j] += y * x[j];
+    vf acc[SPLIT][SCORE_VECTORS][COLS];
+    for (int i = 0; i < SPLIT; i++)
+        for (int r = 0; r < n; r++)
+            for (int j = 0; j < COLS; j++) acc[i][r][j] = splat(0.0f);
+    for (int c = 0; c < DIM; c += SPLIT)
+        UNROLL for (int i = 0; i < SPLIT; i++) {
+            vf x[COLS];
+            for (int j = 0; j < COLS; j++) x[j] = load_as(k, (c + i) * PAGE + j * LANES, wide);
+            for (int r = 0; r < n; r++) {
+                vf y = splat(q[r * DIM + c + i]);
+                for (int j = 0; j < COLS; j++) acc[i][r][j] += y * x[j];
+            }
         }
-    }
     for (int r = 0; r < n; r++)
-        for (int j = 0; j < COLS; j++) store(weight + r * PAGE + j * LANES, acc[r][j]);
+        for (int j = 0; j < COLS; j++) {
+            vf sum = acc[0][r][j];
+            if (SPLIT == 2) sum += acc[SPLIT - 1][r][j];
+            store(weight + r * PAGE + j * LANES, sum);
+        }
 }
 
 /* out[r] += weight[r][:limit] . v[:limit], `cols` vectors of it */
 INLINE void mix_cols(const int n, const int cols, const float *weight, const void *v, int at,
                      int limit, float *out, const int wide) {
-    f8 acc[MIX_VECTORS][2];
+    vf acc[MIX_VECTORS][MIX_COLS];
     for (int r = 0; r < n; r++)
         for (int j = 0; j < cols; j++) acc[r][j] = load(out + r * DIM + j * LANES);
     for (int t = 0; t < limit; t++) {
-        f8 x[2];
+        vf x[MIX_COLS];
         for (int j = 0; j < cols; j++) x[j] = load_as(v, t * DIM + at + j * LANES, wide);
         for (int r = 0; r < n; r++) {
-            f8 y = splat(weight[r * PAGE + t]);
+            vf y = splat(weight[r * PAGE + t]);
             for (int j = 0; j < cols; j++) acc[r][j] += y * x[j];
         }
     }
@@ -72,9 +84,9 @@ INLINE void mix_cols(const int n, const int cols, const float *weight, const voi
 INLINE void mix(const int n, const float *weight, const void *v, int limit, float *out,
                 const int wide) {
     int at = 0;
-    for (; at + 2 * LANES <= DIM; at += 2 * LANES)
-        mix_cols(n, 2, weight, v, at, limit, out + at, wide);
-    if (at < DIM) mix_cols(n, 1, weight, v, at, limit, out + at, wide);
+    for (; at + MIX_COLS * LANES <= DIM; at += MIX_COLS * LANES)
+        mix_cols(n, MIX_COLS, weight, v, at, limit, out + at, wide);
+    for (; at < DIM; at += LANES) mix_cols(n, 1, weight, v, at, limit, out + at, wide);
 }
 
 /* Runs `call(n)` on groups of at most `most` vectors, n a constant each time. There are
@@ -93,6 +105,12 @@ INLINE void mix(const int n, const float *weight, const void *v, int limit, floa
         REST(3, most, call);                                               \
         REST(4, most, call);                                               \
         REST(5, most, call);                                               \
+        REST(6, most, call);                                               \
+        REST(7, most, call);                                               \
+        REST(8, most, call);                                               \
+        REST(9, most, call);                                               \
+        REST(10, most, call);                                              \
+        REST(11, most, call);                                              \
     } while (0)
 
 INLINE void score_all(const float *q, const void *k, float *weight, int count, const int wide) {
@@ -127,20 +145,20 @@ static __attribute__((noinline)) void mix_half(const float *weight, const half *
 
 /* One query vector's scores of one page become weights of its V rows; its running maximum,
    sum and output follow. Slots from `limit` on do not count. */
-INLINE void soften(State *s, int m, f8 *score, const half *v_scale, const half *v_zero,
+INLINE void soften(State *s, int m, vf *score, const half *v_scale, const half *v_zero,
                    int limit) {
-    const i8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-    f8 top = splat(s->top[m]);
-    i8 above = {0};
+    const vi lane = lane_numbers();
+    vf top = splat(s->top[m]);
+    vi above = {0};
     for (int j = 0; j < COLS; j++) {
         if (limit < PAGE) score[j] = pick(lane + j * LANES < limit, score[j], splat(-INFINITY));
         above |= score[j] > splat(s->top[m]);
-        top = max8(score[j], top);
+        top = vmax(score[j], top);
     }
     float highest = s->top[m];
-    if (any8(above)) { /* seldom, once the first pages have been seen */
+    if (any(above)) { /* seldom, once the first pages have been seen */
         highest = max_lanes(top);
-        float shrink = exp2_8(splat(s->top[m] - highest))[0];
+        float shrink = power_of_two(splat(s->top[m] - highest))[0];
         for (int i = 0; i < DIM; i += LANES)
             store(s->out[m] + i, load(s->out[m] + i) * shrink);
         s->sum[m] *= shrink;
@@ -148,8 +166,8 @@ INLINE void soften(State *s, int m, f8 *score, const half *v_scale, const half *
         s->top[m] = highest;
     }
     for (int j = 0; j < COLS; j++) {
-        f8 p = exp2_8(score[j] - highest);
-        i8 counts = lane + j * LANES < limit;
+        vf p = power_of_two(score[j] - highest);
+        vi counts = lane + j * LANES < limit;
         if (limit < PAGE) p = pick(counts, p, splat(0.0f));
         s->sum[m] += p;
         if (v_zero)
@@ -160,7 +178,7 @@ INLINE void soften(State *s, int m, f8 *score, const half *v_scale, const half *
 
 /* Scores of a page so far, with what the outlier plane adds. */
 INLINE void add_outliers(const State *s, const Cache *cache, int64_t head, int m,
-                         const half *plane, f8 *score) {
+                         const half *plane, vf *score) {
     for (int64_t lane = 0; lane < cache->lanes; lane++) {
         if (cache->outliers[head * cache->lanes + lane] < 0) continue;
         float q = s->outlier[m * cache->lanes + lane];
@@ -172,12 +190,12 @@ INLINE void add_outliers(const State *s, const Cache *cache, int64_t head, int m
 /* q times the scales of the page's channels, and q . zeros where there are any */
 INLINE void fold_scales(State *s, int first, int count, const half *scale, const half *zero) {
     for (int i = 0; i < DIM; i += LANES) {
-        f8 factor = load_half(scale + i);
+        vf factor = load_half(scale + i);
         for (int m = first; m < first + count; m++)
             store(s->fold[m] + i, load(s->q[m] + i) * factor);
     }
     for (int m = first; zero && m < first + count; m++) {
-        f8 dot = {0};
+        vf dot = {0};
         for (int i = 0; i < DIM; i += LANES) dot += load(s->q[m] + i) * load_half(zero + i);
         s->base[m] = sum_lanes(dot);
     }
@@ -203,7 +221,7 @@ INLINE void visit_half(State *s, int first, int count, const half *k, const half
     score_half(s->q[first], k, s->weight[first], count);
     fetch(ahead, 1);
     for (int m = first; m < first + count; m++) {
-        f8 score[COLS];
+        vf score[COLS];
         for (int j = 0; j < COLS; j++) score[j] = load(s->weight[m] + j * LANES);
         soften(s, m, score, NULL, NULL, limit);
     }
@@ -229,7 +247,7 @@ INLINE void visit_int8(State *s, const Cache *cache, int64_t head, int first, in
                (const int8_t *)(block + cache->k), s->weight[first], count);
     fetch(ahead, 1);
     for (int m = first; m < first + count; m++) {
-        f8 score[COLS];
+        vf score[COLS];
         for (int j = 0; j < COLS; j++) {
             score[j] = load(s->weight[m] + j * LANES);
             if (format == CHANNEL && k_zero) score[j] += s->base[m];
@@ -280,7 +298,7 @@ static void begin(State *s, const Cache *cache, int64_t head, int m, const float
         /* An open page still needs them; elsewhere the plane alone counts. */
         if (cache->format == TOKEN) s->q[m][channel] = 0.0f;
     }
-    f8 total = {0};
+    vf total = {0};
     for (int i = 0; i < DIM; i += LANES) total += load(s->q[m] + i);
     s->base[m] = sum_lanes(total);
     s->sum[m] = s->zero_sum[m] = splat(0.0f);

@@ -1,9 +1,11 @@
-/* All layers of a decoder in one call: the other libraries' operations, one after another.
+/* A decoder from its first layer to its logits in one call: the other libraries' operations,
+   one after another.
 
    One call a step leaves nothing between the operations: no interpreter, no allocation, and
    nobody who holds the interpreter's lock can make the threads wait. The operations come as
    addresses, because they are compiled apart (the cache's once for each page and head size). */
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct {
@@ -31,13 +33,21 @@ typedef struct {
     int64_t layers, hidden, query_heads;
     const float *cos, *sin;
     float eps, scale;
+    const float *norm;
+    Weight head;
 } Shape;
 
-typedef struct { /* float [rows, …] each */
+typedef struct {
+    int64_t count;
+    const int64_t *rows; /* of x */
+    float *out;          /* [count, head.rows] */
+} Logits;
+
+typedef struct { /* float [rows, …] each; qkv is at least as wide as x */
     float *normed, *qkv, *q, *mixed, *gate_up, *gated;
 } Buffers;
 
-enum Part { LINEAR, APPEND, ATTEND, ROWWISE };
+enum Part { LINEAR, APPEND, ATTEND, ROWWISE, HEAD };
 
 static int64_t now(void) {
     struct timespec t;
@@ -57,11 +67,21 @@ static void product(const Operations *ops, Weight w, const float *x, const float
     ops->linear((int)w.encoding, x, w.data, bias, residual, y, rows, w.rows, w.cols, threads);
 }
 
-/* x [rows, hidden], in place. `spent` [4] grows by the nanoseconds of each part. Not 0: an
+/* The logits of some rows of x. */
+static void head(const Operations *ops, const Shape *shape, const float *x, Logits logits, Buffers b,
+                 int threads) {
+    int64_t n = shape->hidden;
+    for (int64_t i = 0; i < logits.count; i++)
+        memcpy(b.qkv + i * n, x + logits.rows[i] * n, (size_t)n * sizeof *x);
+    ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, threads);
+    product(ops, shape->head, b.normed, 0, 0, logits.out, logits.count, threads);
+}
+
+/* x [rows, hidden], overwritten. `spent` [5] grows by the nanoseconds of each part. Not 0: an
    operation found no memory. */
 int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layers,
-                   const void *step, float *x, int64_t rows, Buffers b, int64_t *spent,
-                   int threads) {
+                   const void *step, float *x, int64_t rows, Logits logits, Buffers b,
+                   int64_t *spent, int threads) {
     int64_t n = shape->hidden, last = now();
     for (int64_t i = 0; i < shape->layers; i++) {
         const Layer *l = layers + i;
@@ -87,5 +107,7 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
         product(ops, l->down, b.gated, 0, x, x, rows, threads);
         charge(spent, LINEAR, &last);
     }
+    head(ops, shape, x, logits, b, threads);
+    charge(spent, HEAD, &last);
     return 0;
 }

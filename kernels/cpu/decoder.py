@@ -1,4 +1,4 @@
-"""The CPU backend's `stack`: all layers of a step in one call into C."""
+"""The CPU backend's `stack`: all layers of a step and its head in one call into C."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import torch
 
 from kernels.cpu import gemm, kv, rowwise
 from kernels.cpu.build import load
-from kernels.decoder import DecoderLayer
+from kernels.decoder import Decoder, DecoderLayer
 from kernels.errors import KernelError
 from kernels.layout import KvStep, LayerKv
-from kernels.weights import Rope
 
-PARTS = ("gemm", "append_kv", "attention", "rowwise")
+PARTS = ("gemm", "append_kv", "attention", "rowwise", "head")
 """What a stack's time is spent on, in the order of decoder.c."""
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
@@ -43,7 +42,13 @@ class _Shape(ctypes.Structure):
         *((n, _I) for n in ("layers", "hidden", "query_heads")),
         *((n, _P) for n in ("cos", "sin")),
         *((n, ctypes.c_float) for n in ("eps", "scale")),
+        ("norm", _P),
+        ("head", _Weight),
     ]
+
+
+class _Logits(ctypes.Structure):
+    _fields_ = [("count", _I), ("rows", _P), ("out", _P)]
 
 
 class _Buffers(ctypes.Structure):
@@ -56,21 +61,16 @@ class CpuStack:
     Everything that C is given an address of is kept alive here.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[DecoderLayer],
-        caches: Sequence[LayerKv],
-        rope: Rope,
-        eps: float,
-        scale: float,
-    ) -> None:
+    def __init__(self, decoder: Decoder, caches: Sequence[LayerKv]) -> None:
+        layers, rope = decoder.layers, decoder.rope
         first, layout = layers[0], caches[0].layout
-        self._kept = (layers, caches, rope)
+        self._kept = (decoder, caches)
+        self._vocab = decoder.vocab
         self._hidden = first.qkv.cols
         heads = first.qkv.rows // layout.head_dim - 2 * layout.kv_heads
         self._widths = (
             first.qkv.cols,
-            first.qkv.rows,
+            max(first.qkv.rows, first.qkv.cols),
             heads * layout.head_dim,
             heads * layout.head_dim,
             first.gate_up.rows,
@@ -82,11 +82,21 @@ class CpuStack:
             *(_layer(one, cache) for one, cache in zip(layers, self._caches, strict=True))
         )
         cos, sin = _address(rope.cos), _address(rope.sin)
-        self._shape = _Shape(len(layers), self._hidden, heads, cos, sin, eps, scale)
+        self._shape = _Shape(
+            len(layers),
+            self._hidden,
+            heads,
+            cos,
+            sin,
+            decoder.eps,
+            decoder.scale,
+            _address(decoder.norm),
+            _weight(decoder.head),
+        )
         self._operations = _operations(kv.library_for(caches[0], heads))
         self._spent = (ctypes.c_int64 * len(PARTS))()
 
-    def __call__(self, x: torch.Tensor, step: KvStep) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, step: KvStep, logit_rows: torch.Tensor) -> torch.Tensor:
         rows = x.shape[0]
         if step.max_context > self._positions:
             raise KernelError(
@@ -95,6 +105,8 @@ class CpuStack:
             )
         if x.shape[1] != self._hidden or x.dtype != torch.float32 or not x.is_contiguous():
             raise KernelError(f"x: expected contiguous float32 [rows, {self._hidden}]")
+        wanted = _rows_within(logit_rows, rows)
+        logits = torch.empty(len(wanted), self._vocab)
         room = [torch.empty(rows, width) for width in self._widths]
         failed = _library().decoder_layers(
             ctypes.byref(self._operations),
@@ -103,27 +115,32 @@ class CpuStack:
             ctypes.byref(kv.step_struct(step)),
             _P(x.data_ptr()),
             _I(rows),
+            _Logits(len(wanted), wanted.data_ptr(), logits.data_ptr()),
             _Buffers(*(one.data_ptr() for one in room)),
             self._spent,
             torch.get_num_threads(),
         )
         if failed:
             raise MemoryError("decoder: no memory for the tiles of a step")
-        return x
+        return logits
 
     def spent_ns(self) -> dict[str, int]:
         """Nanoseconds since it was made, by PARTS."""
         return dict(zip(PARTS, self._spent, strict=True))
 
 
-def stack(
-    layers: Sequence[DecoderLayer],
-    caches: Sequence[LayerKv],
-    rope: Rope,
-    eps: float,
-    scale: float,
-) -> CpuStack:
-    return CpuStack(layers, caches, rope, eps, scale)
+def stack(decoder: Decoder, caches: Sequence[LayerKv]) -> CpuStack:
+    return CpuStack(decoder, caches)
+
+
+def _rows_within(logit_rows: torch.Tensor, rows: int) -> torch.Tensor:
+    """As C reads them. Raises KernelError for one that is not a row, or for too many."""
+    wanted = logit_rows.to(torch.int64).contiguous()
+    if len(wanted):
+        first, last = (int(end) for end in wanted.aminmax())
+        if len(wanted) > rows or first < 0 or last >= rows:
+            raise KernelError(f"logit_rows: at most {rows} of 0…{rows - 1}, got {first}…{last}")
+    return wanted
 
 
 def _layer(layer: DecoderLayer, cache: ctypes.Structure) -> _Layer:

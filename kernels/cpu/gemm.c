@@ -29,11 +29,16 @@
 /* Values loaded before stay in registers: left alone, gcc reads them again for every row. */
 #define LOADED __asm__ volatile("" ::: "memory")
 
+/* A vector that straddles two cache lines costs two loads. */
+#define ALIGNED __attribute__((aligned(64)))
+
 /* The one place that knows vector widths. TILE rows × 16 columns of accumulators, the
- * weights and one broadcast fit the register file. */
+ * weights and one broadcast fit the register file; so do PAIR rows × 32 columns. A row's value
+ * that serves two panels is loaded once for both: loads, not arithmetic, limit a single one. */
 #if defined(__AVX512F__)
 #define LANES 16
 #define TILE 12
+#define PAIR TILE
 #elif defined(__AVX2__)
 #define LANES 8
 #define TILE 6
@@ -47,6 +52,9 @@
 
 #define PANEL 16
 #define VECS (PANEL / LANES)
+#ifndef PAIR
+#define PAIR (TILE / 2)
+#endif
 #define BLOCK 32
 
 enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
@@ -195,14 +203,17 @@ INLINE void multiply(int enc, int rows, int panels, tile t)
         UNROLL for (int p = 0; p < panels; p++) a[p] = load_affine(enc, t.w + p * t.panel_bytes);
         UNROLL for (int half = 0; half < halves(enc); half++)
             for (int word = 0; word < words(enc); word++)
-                UNROLL for (int b = 0; b < word_cols(enc); b++, t.x++)
-                    UNROLL for (int p = 0; p < panels; p++) {
-                        lanes w = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
-                        LOADED;
-                        UNROLL for (int r = 0; r < rows; r++)
-                            UNROLL for (int v = 0; v < VECS; v++)
-                                acc[p][r][v] += w.v[v] * t.x[r * t.stride];
+                UNROLL for (int b = 0; b < word_cols(enc); b++, t.x++) {
+                    lanes w[2];
+                    UNROLL for (int p = 0; p < panels; p++)
+                        w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
+                    LOADED;
+                    UNROLL for (int r = 0; r < rows; r++) {
+                        float x = t.x[r * t.stride];
+                        UNROLL for (int p = 0; p < panels; p++)
+                            UNROLL for (int v = 0; v < VECS; v++) acc[p][r][v] += w[p].v[v] * x;
                     }
+                }
     }
     UNROLL for (int p = 0; p < panels; p++)
         UNROLL for (int r = 0; r < rows; r++)
@@ -210,15 +221,15 @@ INLINE void multiply(int enc, int rows, int panels, tile t)
                 store_f32(t.acc + (p * rows + r) * PANEL + v * LANES, acc[p][r][v]);
 }
 
-/* Half a tile or less takes two panels at once: enough independent chains to hide the latency
+/* PAIR rows or fewer take two panels at once: enough independent chains to hide the latency
  * of an addition. More than that is only asked of f32. */
 INLINE void multiply_rows(int enc, int rows, int panels, tile t)
 {
 #define CASE(R)                                                        \
     case R:                                                            \
-        if (2 * R <= TILE && panels == 2) {                            \
+        if (R <= PAIR && panels == 2) {                                \
             multiply(enc, R, 2, t);                                    \
-        } else if (2 * R <= TILE || enc == F32) {                      \
+        } else if (R <= PAIR || enc == F32) {                          \
             for (; panels--; t.w += t.panel_bytes, t.acc += R * PANEL) \
                 multiply(enc, R, 1, t);                                \
         }                                                              \
@@ -296,7 +307,7 @@ INLINE ptrdiff_t part(ptrdiff_t n, ptrdiff_t most, ptrdiff_t unit)
 /* First row of tile i: full tiles and a rest that takes two panels at once, else all equal. */
 INLINE ptrdiff_t tile_row(ptrdiff_t rows, ptrdiff_t i)
 {
-    if (2 * (rows % TILE) <= TILE) return min(i * TILE, rows);
+    if (PAIR < TILE && rows % TILE <= PAIR) return min(i * TILE, rows);
     return i * rows / ceil_div(rows, TILE);
 }
 
@@ -308,12 +319,20 @@ static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, pt
         ptrdiff_t first = (p + i) * PANEL, cols = min(PANEL, g.n - first);
         for (ptrdiff_t r = 0; r < rows; r++, acc += PANEL) {
             ptrdiff_t at = (row + r) * g.n + first;
-            for (ptrdiff_t c = 0; c < cols; c++) {
-                float sum = acc[c];
-                if (g.bias) sum += g.bias[first + c];
-                if (g.residual) sum += g.residual[at + c];
-                g.y[at + c] = sum;
-            }
+            if (cols == PANEL)
+                UNROLL for (int v = 0; v < PANEL; v += LANES) {
+                    vf sum = load_f32(acc + v);
+                    if (g.bias) sum += load_f32(g.bias + first + v);
+                    if (g.residual) sum += load_f32(g.residual + at + v);
+                    store_f32(g.y + at + v, sum);
+                }
+            else
+                for (ptrdiff_t c = 0; c < cols; c++) {
+                    float sum = acc[c];
+                    if (g.bias) sum += g.bias[first + c];
+                    if (g.residual) sum += g.residual[at + c];
+                    g.y[at + c] = sum;
+                }
         }
     }
 }
@@ -321,11 +340,11 @@ static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, pt
 /* `rows` rows from `row`, at most ROWS, by one or two panels from p. */
 static void rows_by_panels(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
 {
-    float acc[2 * ROWS * PANEL], unpacked[2 * CHUNK * PANEL];
+    ALIGNED float acc[2 * ROWS * PANEL], unpacked[2 * CHUNK * PANEL];
     memset(acc, 0, panels * rows * PANEL * sizeof *acc);
     ptrdiff_t tiles = ceil_div(rows, TILE), step = part(g.k, CHUNK, BLOCK);
     size_t bytes = panel_bytes(g.enc, g.k);
-    int direct = 2 * rows <= TILE;
+    int direct = rows <= PAIR;
     for (ptrdiff_t k = 0; k < g.k; k += step) {
         const uint8_t *w = g.w + p * bytes + panel_bytes(g.enc, k);
         tile t = {.stride = g.k, .w = w, .panel_bytes = bytes, .cols = min(step, g.k - k)};
@@ -368,7 +387,7 @@ void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bia
 void evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
                     ptrdiff_t k)
 {
-    float unpacked[BLOCK * PANEL];
+    ALIGNED float unpacked[BLOCK * PANEL];
     for (ptrdiff_t i = 0; i < t; i++, y += k) {
         const uint8_t *panel = w + tokens[i] / PANEL * panel_bytes(enc, k);
         for (ptrdiff_t at = 0; at < k; at += BLOCK) {

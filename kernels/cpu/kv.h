@@ -6,6 +6,9 @@
 
 #include <stdlib.h>
 
+#if PAGE % 16 || DIM % 16
+#define NARROW
+#endif
 #include "simd.h"
 
 #if PAGE % LANES || DIM % LANES

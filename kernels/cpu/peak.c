@@ -8,9 +8,9 @@ float multiply_add(int64_t rounds, int threads) {
     float total = 0.0f;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
-        f8 acc[CHAINS];
+        vf acc[CHAINS];
         volatile float seed = 0.999f;
-        f8 x = splat(seed), y = splat(1.0f - seed);
+        vf x = splat(seed), y = splat(1.0f - seed);
         for (int j = 0; j < CHAINS; j++) acc[j] = splat((float)j);
         for (int64_t i = 0; i < rounds; i++)
             for (int j = 0; j < CHAINS; j++) acc[j] = acc[j] * x + y;
@@ -24,7 +24,7 @@ float read_all(const float *x, int64_t n, int threads) {
     float total = 0.0f;
 #pragma omp parallel for num_threads(threads) reduction(+ : total) schedule(static)
     for (int64_t block = 0; block < n / 1024; block++) {
-        f8 acc[4] = {{0}, {0}, {0}, {0}};
+        vf acc[4] = {{0}, {0}, {0}, {0}};
         for (int64_t i = 0; i < 1024; i += 4 * LANES)
             for (int j = 0; j < 4; j++) acc[j] += load(x + block * 1024 + i + j * LANES);
         total += sum_lanes((acc[0] + acc[1]) + (acc[2] + acc[3]));

@@ -7,22 +7,22 @@
 #define NORM_ALONE 131072
 #define SILU_ALONE 32768
 
-INLINE f8 load_part(const float *x, int64_t n) {
-    f8 v = {0};
+INLINE vf load_part(const float *x, int64_t n) {
+    vf v = {0};
     memcpy(&v, x, (size_t)n * sizeof *x);
     return v;
 }
 
 static float sum_of_squares(const float *x, int64_t n) {
-    f8 sum[4] = {{0}, {0}, {0}, {0}};
+    vf sum[4] = {{0}, {0}, {0}, {0}};
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES)
         for (int j = 0; j < 4; j++) {
-            f8 v = load(x + i + j * LANES);
+            vf v = load(x + i + j * LANES);
             sum[j] += v * v;
         }
     for (; i < n; i += LANES) {
-        f8 v = load_part(x + i, n - i < LANES ? n - i : LANES);
+        vf v = load_part(x + i, n - i < LANES ? n - i : LANES);
         sum[0] += v * v;
     }
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
@@ -40,9 +40,9 @@ void rms_norm(const float *x, const float *weight, float eps, float *y, int64_t 
     }
 }
 
-INLINE f8 silu(f8 x) {
+INLINE vf silu(vf x) {
     const float log2e = 1.44269504f;
-    return x / (1.0f + exp2_8(min8(x * -log2e, splat(126.0f))));
+    return x / (1.0f + power_of_two(vmin(x * -log2e, splat(126.0f))));
 }
 
 /* y = silu(gate) * up; gate_up [rows, 2n], y [rows, n] */
@@ -55,7 +55,7 @@ void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threa
         for (; i + LANES <= n; i += LANES)
             store(out + i, silu(load(gate + i)) * load(up + i));
         if (i < n) {
-            f8 last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
+            vf last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
             memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
         }
     }

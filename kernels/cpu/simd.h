@@ -1,6 +1,6 @@
-/* Eight floats at a time in the compiler's vector types, so that one text serves AVX2,
-   AVX-512 and NEON. Only the widening loads and narrowing stores have a form of their own for
-   x86, where GCC takes the portable one apart lane by lane. */
+/* LANES floats at a time in the compiler's vector types, so that one text serves AVX2, AVX-512
+   and NEON: sixteen with AVX-512 unless NARROW is set, else eight. Only what GCC takes apart
+   lane by lane has a form of its own for x86. */
 #ifndef EVEWATCH_SIMD_H
 #define EVEWATCH_SIMD_H
 
@@ -10,104 +10,147 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AVX512F__) && !defined(NARROW)
+#define LANES 16
+#else
 #define LANES 8
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 typedef _Float16 half;
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef float vf_any __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float f8 __attribute__((vector_size(32)));
-typedef int32_t i8 __attribute__((vector_size(32)));
-typedef float f8_any __attribute__((vector_size(32), aligned(4), may_alias));
 
-INLINE f8 load(const float *x) { return *(const f8_any *)x; }
-INLINE void store(float *x, f8 v) { *(f8_any *)x = v; }
-INLINE f8 splat(float x) { return (f8){x, x, x, x, x, x, x, x}; }
-INLINE f8 pick(i8 mask, f8 yes, f8 no) { return (f8)((mask & (i8)yes) | (~mask & (i8)no)); }
-#if defined(__AVX__)
-INLINE f8 max8(f8 a, f8 b) { return (f8)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE f8 min8(f8 a, f8 b) { return (f8)_mm256_min_ps((__m256)a, (__m256)b); }
-INLINE int any8(i8 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
+INLINE vf load(const float *x) { return *(const vf_any *)x; }
+INLINE void store(float *x, vf v) { *(vf_any *)x = v; }
+INLINE vf splat(float x) { return (vf){0} + x; }
+INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
+INLINE vi lane_numbers(void) {
+    vi n;
+    for (int i = 0; i < LANES; i++) n[i] = i;
+    return n;
+}
+
+#if LANES == 16
+INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE int any(vi mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0; }
+#elif defined(__AVX__)
+INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE int any(vi mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 #else
-INLINE f8 max8(f8 a, f8 b) { return pick(a > b, a, b); }
-INLINE f8 min8(f8 a, f8 b) { return pick(a < b, a, b); }
-INLINE int any8(i8 mask) {
-    int any = 0;
-    for (int i = 0; i < LANES; i++) any |= mask[i];
-    return any != 0;
+INLINE vf vmax(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf vmin(vf a, vf b) { return pick(a < b, a, b); }
+INLINE int any(vi mask) {
+    int found = 0;
+    for (int i = 0; i < LANES; i++) found |= mask[i];
+    return found != 0;
 }
 #endif
-INLINE f8 abs8(f8 x) { return (f8)((i8)x & 0x7fffffff); }
 
-#if defined(__AVX2__) && defined(__F16C__)
-INLINE f8 load_int8(const int8_t *x) {
-    return (f8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+/* store_int8 takes whole numbers of -128…127. */
+#if LANES == 16
+INLINE vf load_int8(const int8_t *x) {
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
 }
-INLINE f8 load_half(const half *x) {
-    return (f8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x));
+INLINE vf load_half(const half *x) {
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x));
 }
-INLINE void store_half(half *x, f8 v) {
+INLINE void store_half(half *x, vf v) {
+    _mm256_storeu_si256((__m256i *)x, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE void store_int8(int8_t *x, vf v) {
+    _mm_storeu_si128((__m128i *)x, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
+}
+#elif defined(__AVX2__) && defined(__F16C__)
+INLINE vf load_int8(const int8_t *x) {
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+}
+INLINE vf load_half(const half *x) {
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x));
+}
+INLINE void store_half(half *x, vf v) {
     _mm_storeu_si128((__m128i *)x, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
-/* Whole numbers of -128…127. */
-INLINE void store_int8(int8_t *x, f8 v) {
+INLINE void store_int8(int8_t *x, vf v) {
     __m256i whole = _mm256_cvtps_epi32((__m256)v);
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
     _mm_storel_epi64((__m128i *)x, _mm_packs_epi16(words, words));
 }
 #else
-typedef int8_t b8 __attribute__((vector_size(8)));
-typedef int16_t s8 __attribute__((vector_size(16)));
-typedef half h8 __attribute__((vector_size(16)));
-INLINE f8 load_int8(const int8_t *x) {
-    b8 v;
+typedef int8_t vb __attribute__((vector_size(LANES)));
+typedef int16_t vs __attribute__((vector_size(2 * LANES)));
+typedef half vh __attribute__((vector_size(2 * LANES)));
+INLINE vf load_int8(const int8_t *x) {
+    vb v;
     memcpy(&v, x, sizeof v);
-    return __builtin_convertvector(
-        __builtin_convertvector(__builtin_convertvector(v, s8), i8), f8);
+    return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(v, vs), vi), vf);
 }
-INLINE f8 load_half(const half *x) {
-    h8 v;
+INLINE vf load_half(const half *x) {
+    vh v;
     memcpy(&v, x, sizeof v);
-    return __builtin_convertvector(v, f8);
+    return __builtin_convertvector(v, vf);
 }
-INLINE void store_half(half *x, f8 v) {
-    h8 r = __builtin_convertvector(v, h8);
+INLINE void store_half(half *x, vf v) {
+    vh r = __builtin_convertvector(v, vh);
     memcpy(x, &r, sizeof r);
 }
-INLINE void store_int8(int8_t *x, f8 v) {
-    b8 r = __builtin_convertvector(__builtin_convertvector(v, i8), b8);
+INLINE void store_int8(int8_t *x, vf v) {
+    vb r = __builtin_convertvector(__builtin_convertvector(v, vi), vb);
     memcpy(x, &r, sizeof r);
 }
 #endif
 
-/* Sums and maxima across lanes, always in the same order. */
-INLINE float sum_lanes(f8 x) {
-    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
 INLINE float larger(float a, float b) { return a > b ? a : b; }
 INLINE float smaller(float a, float b) { return a < b ? a : b; }
-INLINE float max_lanes(f8 x) {
+
+/* Sums and maxima across lanes, always in the same order. */
+#if LANES == 16
+INLINE f8 lower(vf x) { return (f8)_mm512_castps512_ps256((__m512)x); }
+INLINE f8 upper(vf x) {
+    return (f8)_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)x), 1));
+}
+INLINE f8 sum_eight(vf x) { return lower(x) + upper(x); }
+INLINE f8 max_eight(vf x) {
+    return (f8)_mm256_max_ps((__m256)lower(x), (__m256)upper(x));
+}
+#else
+INLINE f8 sum_eight(vf x) { return x; }
+INLINE f8 max_eight(vf x) { return x; }
+#endif
+INLINE float sum_lanes(vf v) {
+    f8 x = sum_eight(v);
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
+INLINE float max_lanes(vf v) {
+    f8 x = max_eight(v);
     return larger(larger(larger(x[0], x[4]), larger(x[2], x[6])),
                   larger(larger(x[1], x[5]), larger(x[3], x[7])));
 }
 
 /* Nearest whole number, ties to even, for |x| < 2^22. */
-INLINE f8 round8(f8 x) {
+INLINE vf nearest(vf x) {
     const float shift = 0x1.8p23f;
     return (x + shift) - shift;
 }
 
 /* 2^x, relative error below 2e-7; x under -126 counts as -126. The polynomial is the
    Taylor series of 2^f to degree 6, enough for |f| <= 1/2. */
-INLINE f8 exp2_8(f8 x) {
-    x = max8(x, splat(-126.0f));
-    f8 whole = round8(x), f = x - whole;
-    f8 y = splat(1.5403530e-4f);
+INLINE vf power_of_two(vf x) {
+    x = vmax(x, splat(-126.0f));
+    vf whole = nearest(x), f = x - whole;
+    vf y = splat(1.5403530e-4f);
     y = y * f + 1.3333558e-3f;
     y = y * f + 9.6181291e-3f;
     y = y * f + 5.5504109e-2f;
     y = y * f + 2.4022651e-1f;
     y = y * f + 6.9314718e-1f;
     y = y * f + 1.0f;
-    return (f8)((i8)y + (__builtin_convertvector(whole, i8) << 23));
+    return (vf)((vi)y + (__builtin_convertvector(whole, vi) << 23));
 }
 
 #endif

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.decoder import DecoderLayer, Stack, layer_by_layer
+from kernels.decoder import Decoder, Stack, layer_by_layer
 from kernels.errors import KernelError
 from kernels.layout import LayerKv
 from kernels.triton.append import append_kv
@@ -19,7 +19,6 @@ from kernels.triton.attention import attend
 from kernels.triton.dense import embed, linear, pack
 from kernels.triton.launch import is_interpreted
 from kernels.triton.rowwise import rms_norm, silu_mul
-from kernels.weights import Rope
 
 name = "triton"
 
@@ -37,15 +36,9 @@ __all__ = [
 ]
 
 
-def stack(
-    layers: Sequence[DecoderLayer],
-    kv: Sequence[LayerKv],
-    rope: Rope,
-    eps: float,
-    scale: float,
-) -> Stack:
+def stack(decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
     """As `reference.stack`."""
-    return layer_by_layer(sys.modules[__name__], layers, kv, rope, eps, scale)
+    return layer_by_layer(sys.modules[__name__], decoder, kv)
 
 
 def prepare(device: torch.device | str) -> None:

@@ -25,6 +25,7 @@ class Draw(IntEnum):
     PROMPT = 4
     PREFIX = 5
     THINK = 6
+    USERS = 7
 
 
 def generator(seed: int, draw: Draw, index: int = 0) -> Generator:

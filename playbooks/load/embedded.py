@@ -19,6 +19,7 @@ RATE_LIMITS = (0.05, 50.0)
 STEP_UP, STEP_DOWN = 1.05, 0.85
 CATCH_UP_S = 1.0
 """A longer stall is not made up for in one burst."""
+HELD_LOOK_S = 0.1
 SHARE_OF_LIMIT = 0.8
 """Prompt and output together stay below this share of the longest request that fits."""
 
@@ -37,7 +38,7 @@ class BackgroundLoad:
         self._engine, self._lengths = engine, lengths
         self._rate, self._seed = rate, seed
         self._thread = threading.Thread(target=self._run, name="evewatch-load", daemon=True)
-        self._stopped = False
+        self._stopped = self._held = False
         self._open = 0
         """Requests sent and not ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -54,6 +55,10 @@ class BackgroundLoad:
                 self._loop.call_soon_threadsafe(self._driver.cancel)
         if self._thread.is_alive():
             self._thread.join(5)
+
+    def set_held(self, held: bool) -> None:
+        """Send nothing more for a while, so that something else can be measured; or go on."""
+        self._held = held
 
     def _run(self) -> None:
         try:
@@ -76,6 +81,9 @@ class BackgroundLoad:
         for index, (prompt, output), gap in zip(itertools.count(), pairs, gaps, strict=False):
             due += int(gap * 1e9 / self.current_rate)
             await asyncio.sleep(max(0.0, (due - now_ns()) / 1e9))
+            while self._held:
+                await asyncio.sleep(HELD_LOOK_S)
+                due = now_ns()
             prompt, output = self._fit(prompt, output)
             outgoing = Outgoing(prompts.make(index, prompt), output, ignore_eos=True)
             record = Record(index, due, prompt, output, sent=now_ns())

@@ -63,6 +63,7 @@ class Arm:
             "name": self.spec.name,
             "changes": self.spec.changes,
             "together": self.spec.together,
+            "why": self.spec.why,
             "config": self.config.to_dict(),
             "throughput": {
                 "output_tok_s": float(np.mean(self.throughput())),

@@ -32,6 +32,8 @@ class ArmSpec:
     """Settings of EngineConfig, over the base or, in a chain, over the arm before."""
     together: str | None = None
     """Why several settings are one change."""
+    why: str = ""
+    """The hypothesis: what the change should do, and by what."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from kernels.decoder import DecoderLayer, Stack, layer_by_layer
+from kernels.decoder import Accounted, Decoder, Stack, layer_by_layer
 from kernels.dispatch import Backend
 from kernels.layout import KvStep, LayerKv
-from kernels.weights import Rope
 
 KINDS = {
     "linear": "gemm",
@@ -38,7 +37,7 @@ class TimedOps:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._spent: Counter[str] = Counter()
-        self._stacks: list[Any] = []
+        self._stacks: list[Accounted] = []
         self.traced = False
         """Name the operations in a torch profiler's trace."""
         self.pack = backend.pack
@@ -66,25 +65,18 @@ class TimedOps:
 
         return run
 
-    def stack(
-        self,
-        layers: Sequence[DecoderLayer],
-        kv: Sequence[LayerKv],
-        rope: Rope,
-        eps: float,
-        scale: float,
-    ) -> Stack:
+    def stack(self, decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
         """The backend's own where it counts its time, else layer by layer on these operations."""
-        own = self._backend.stack(layers, kv, rope, eps, scale)
-        if not hasattr(own, "spent_ns"):
-            return layer_by_layer(self, layers, kv, rope, eps, scale)
+        own = self._backend.stack(decoder, kv)
+        if not isinstance(own, Accounted):
+            return layer_by_layer(self, decoder, kv)
         self._stacks.append(own)
 
-        def run(x: torch.Tensor, step: KvStep) -> torch.Tensor:
+        def run(x: torch.Tensor, step: KvStep, logit_rows: torch.Tensor) -> torch.Tensor:
             if not self.traced:
-                return own(x, step)
+                return own(x, step, logit_rows)
             with record_function("all layers"):
-                return own(x, step)
+                return own(x, step, logit_rows)
 
         return run
 
@@ -92,5 +84,7 @@ class TimedOps:
         """Since it was made, by kind."""
         total = Counter(self._spent)
         for stack in self._stacks:
-            total.update(stack.spent_ns())
+            spent = stack.spent_ns()
+            spent["gemm"] += spent.pop("head", 0)  # the head is a product like the others
+            total.update(spent)
         return {kind: total[kind] / 1e6 for kind in ORDER}

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from console.bridge import STALE_AFTER_S, Bridge, aged
+from console.bridge import IN_FORCE_S, STALE_AFTER_S, Bridge, aged
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.frame import Phase
 from engine.errors import ModelError
@@ -109,24 +109,37 @@ def test_answers_are_announced(posts, clock):
     assert stream.poll().text
 
 
-def test_the_cap_stays_within_its_bounds(posts, clock):
+def test_a_cap_that_is_set_no_longer_moves(posts, clock):
     bridge = up(posts, clock)
-    assert bridge.change_cap(1000) == 48
-    assert bridge.change_cap(-1000) == 1
-    assert bridge.poll().batch.dynamic is False
+    assert bridge.poll().batch.dynamic is True
+    bridge.set_cap(7)
+    assert (bridge.poll().batch.cap, bridge.poll().batch.dynamic) == (7, False)
 
 
-def test_an_unknown_cap_is_not_changed(posts, clock, monkeypatch):
+def test_a_cap_just_set_counts_before_the_engine_has_published_it(posts, clock, monkeypatch):
+    bridge = up(posts, clock)
+    old = bridge.poll()
+    monkeypatch.setattr(bridge.engine, "snapshot", lambda: old)
+    bridge.set_cap(old.batch.cap + 1)
+    assert bridge.cap == old.batch.cap + 1
+    clock.now += IN_FORCE_S
+    assert bridge.cap == old.batch.cap
+
+
+def test_an_unknown_cap_is_not_known(posts, clock, monkeypatch):
     bridge = up(posts, clock)
     monkeypatch.setattr(bridge.engine, "snapshot", Snapshot)
-    assert bridge.change_cap(1) is None
+    assert bridge.cap is None
+    assert bridge.highest_cap == bridge.engine.config.max_batch
 
 
-def test_admission_toggles(posts, clock):
+def test_what_an_engine_does_not_do_has_a_reason(posts, clock):
     bridge = up(posts, clock)
-    assert bridge.toggle_admission() is True
-    assert bridge.poll().engine.paused is True
-    assert bridge.toggle_admission() is False
+    assert bridge.refusal("set_cap") == ""
+    assert bridge.refusal("set_moon") == "this engine has no such control"
+    bridge.engine.why_not = lambda control: "a recording" if control == "set_cap" else ""
+    assert bridge.refusal("set_cap") == "a recording"
+    assert bridge.refusal("submit") == ""
 
 
 def test_ages():

@@ -5,20 +5,17 @@ After a wanted change write them anew and look at the difference before committi
     EVEWATCH_GOLDEN=write python -m pytest tests/console/test_golden.py
 """
 
-import os
-from pathlib import Path
-
 import pytest
+from screens import check, settle, text_of
 
+from console import lang
 from console.app import build_app
 from console.renderables.frame import Phase
 from engine.fake import FakeEngine
-
-GOLDEN = Path(__file__).parent / "golden"
-WRITE = os.environ.get("EVEWATCH_GOLDEN") == "write"
+from playbooks.optlog import OptLog
 
 SCREENS = {
-    # name: (script, (columns, rows), keys)
+    # name: (script, (columns, rows), keys); what begins with zh is in Chinese
     "typical-120x40": ("typical", (120, 40), []),
     "typical-80x24": ("typical", (80, 24), []),
     "full-120x40": ("full", (120, 40), []),
@@ -33,13 +30,25 @@ SCREENS = {
     "answer-80x24": ("typical", (80, 24), ["i", "h", "i", "enter"]),
     "help-80x24": ("typical", (80, 24), ["question_mark"]),
     "smallest-62x20": ("typical", (62, 20), []),
+    "requests-80x24": ("full", (80, 24), ["r"]),
+    "drain-80x24": ("typical", (80, 24), ["D"]),
+    "zh-120x40": ("typical", (120, 40), []),
 }
 
 
+@pytest.fixture
+def english():
+    yield
+    lang.use("en")
+
+
 @pytest.mark.parametrize("name", SCREENS)
-async def test_screen(name, clock):
+async def test_screen(name, clock, tmp_path, english):
     script, size, keys = SCREENS[name]
-    app = build_app(FakeEngine(script, clock=clock), clock=clock, refresh_hz=0.001)
+    app = build_app(
+        FakeEngine(script, clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
+        language="zh" if name.startswith("zh") else "en", log=OptLog(tmp_path / "log.jsonl"),
+    )  # fmt: skip
     app.talk.clock = clock
     async with app.run_test(size=size) as pilot:
         for _ in range(500):
@@ -55,27 +64,3 @@ async def test_screen(name, clock):
         app.draw(app.bridge.poll())
         await settle(pilot, app)
         check(name, text_of(app))
-
-
-async def settle(pilot, app):
-    """Until two looks in a row are the same."""
-    before = ""
-    for _ in range(100):
-        await pilot.pause()
-        now = text_of(app)
-        if now == before:
-            return
-        before = now
-    raise AssertionError("the screen does not come to rest")
-
-
-def text_of(app):
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
-
-
-def check(name, text):
-    path = GOLDEN / f"{name}.txt"
-    if WRITE:
-        path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8")

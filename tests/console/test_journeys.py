@@ -1,70 +1,32 @@
 """What an operator does, through the factory that the command line uses."""
 
 import pytest
+from journeys import Console, journey
 
-from console.actions import ACTIONS
 from console.app import build_app
 from console.renderables.frame import Phase
 from console.screens.help import HelpScreen
+from console.screens.log import LogScreen
+from console.screens.requests import RequestScreen, RequestsScreen
 from engine.errors import ModelError
 from engine.fake import FakeEngine
-
-JOURNEYS = {}
-
-
-def journey(*names):
-    def register(test):
-        JOURNEYS.update(dict.fromkeys(names, test))
-        return test
-
-    return register
-
-
-class Console:
-    """A running console on a clock that the test moves."""
-
-    def __init__(self, app, pilot, clock):
-        self.app, self.pilot, self.clock = app, pilot, clock
-
-    async def pass_time(self, seconds=1.0):
-        self.clock.now += seconds
-        self.app.tick()
-        self.app.tick()
-        await self.pilot.pause()
-
-    async def until(self, condition):
-        for _ in range(500):
-            if condition():
-                return
-            await self.pilot.pause(0.01)
-        raise AssertionError(f"never came true on:\n{self.screen}")
-
-    async def press(self, *keys):
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
-
-    async def type(self, text):
-        await self.press(*("space" if c == " " else c for c in text), "enter")
-
-    @property
-    def screen(self):
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join(strip.text for strip in strips)
-
-    @property
-    def batch(self):
-        return self.app.bridge.poll().batch
+from playbooks.optlog import OptLog
 
 
 @pytest.fixture
-def console(clock):
+def console(clock, tmp_path):
     """Call it for an `async with`."""
 
     class Running:
         def __init__(self, script="typical", size=(120, 40), load=None, engine=None, **options):
             self.engine = engine or FakeEngine(script, clock=clock)
+            options = {
+                "log": OptLog(tmp_path / "optlog.jsonl"),
+                "theme": "evewatch",
+                "language": "en",
+            } | options
             self.app = build_app(self.engine, clock=clock, load=load, refresh_hz=0.001, **options)
-            self.context = self.app.run_test(size=size)
+            self.context = self.app.run_test(size=size, notifications=True)
 
         async def __aenter__(self):
             pilot = await self.context.__aenter__()
@@ -79,7 +41,7 @@ def console(clock):
     return Running
 
 
-@journey(*(action.name for action in ACTIONS if action.method == "maximise_panel"))
+@journey("screen.maximise_panel")
 @pytest.mark.parametrize("key", "123456")
 async def test_a_number_maximises_a_panel_and_restores(console, key):
     async with console() as c:
@@ -247,6 +209,10 @@ async def test_the_cap_moves_and_stays(console):
 async def test_admission_pauses_and_goes_on(console):
     async with console() as c:
         await c.press("a")
+        assert "Pause admission?" in c.screen
+        await c.press("enter")
+        assert "▲ admission paused" not in c.screen
+        await c.press("a", "y")
         assert "▲ admission paused" in c.screen
         await c.press("a")
         assert "admission paused  " not in c.screen.splitlines()[0]
@@ -254,10 +220,13 @@ async def test_admission_pauses_and_goes_on(console):
 
 @journey("app.show_help")
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_help_lists_every_key_without_scrolling(console, size):
+async def test_help_lists_every_key_of_the_place(console, size):
     async with console(size=size) as c:
         await c.press("question_mark")
         assert isinstance(c.app.screen, HelpScreen)
+        await c.until(lambda: "Keys: Overview" in c.screen)
+        assert "Show more of a panel" in c.screen
+        await c.press(*["pagedown"] * 3)
         await c.until(lambda: "Stop the engine and leave" in c.screen)
         assert "– not reported" in c.screen
         await c.press("escape")
@@ -305,10 +274,6 @@ async def test_quitting_stops_load_and_engine(console):
     assert load.calls == ["start", "stop"]
     assert c.app.exit_error is None
     assert c.app.bridge.engine._stopped.is_set()
-
-
-def test_every_action_has_a_journey():
-    assert set(JOURNEYS) == {action.name for action in ACTIONS}
 
 
 async def test_the_screen_is_there_while_the_model_loads(clock):
@@ -402,3 +367,284 @@ async def test_a_double_click_maximises(console):
         await c.pilot.click("#kv", times=2)
         await c.until(lambda: c.app.overview.maximised is not None)
         assert c.app.overview.maximised.id == "kv"
+
+
+# --- live control ----------------------------------------------------------------------------
+
+
+@journey("app.enter_cap")
+async def test_a_small_step_of_the_cap_is_done_and_a_large_one_asks(console):
+    async with console() as c:
+        cap = c.batch.cap
+        await c.press("b")
+        await c.until(lambda: "Batch cap" in c.screen)
+        await c.replace(str(cap + 2))
+        assert c.batch.cap == cap + 2
+        await c.press("b")
+        await c.replace("4")
+        await c.until(lambda: f"Cap {cap + 2} → 4?" in c.screen)
+        assert c.batch.cap == cap + 2
+        await c.press("n", "b")
+        await c.replace("4")
+        await c.press("y")
+        assert c.batch.cap == 4
+
+
+@pytest.mark.parametrize("text", ["0", "49", "x", "", "1.5"])
+async def test_a_cap_that_cannot_be_is_refused_in_the_form(console, text):
+    async with console() as c:
+        before = c.batch.cap
+        await c.press("b")
+        await c.replace(text)
+        await c.until(lambda: "a whole number from 1 to 48" in c.screen)
+        await c.press("escape")
+        assert c.batch.cap == before
+
+
+@journey("app.toggle_dynamic")
+async def test_dynamic_goes_off_and_on(console):
+    async with console() as c:
+        assert c.batch.dynamic
+        await c.press("d")
+        assert c.batch.dynamic is False
+        await c.press("d")
+        assert c.batch.dynamic is True
+
+
+@journey("app.enter_max_wait")
+async def test_the_longest_wait_is_entered(console):
+    async with console() as c:
+        await c.press("w")
+        await c.until(lambda: "Longest wait" in c.screen)
+        await c.replace("250")
+        assert c.batch.max_wait_ms == 250.0
+
+
+@journey("app.toggle_draining")
+async def test_draining_asks_and_can_be_ended(console):
+    async with console() as c:
+        await c.press("D")
+        await c.until(lambda: "Drain the engine?" in c.screen)
+        await c.press("escape")
+        assert not c.app.bridge.poll().engine.draining
+        await c.press("D", "y")
+        assert c.app.bridge.poll().engine.draining
+        assert "▲ draining" in c.screen.splitlines()[0]
+        await c.press("D")
+        assert not c.app.bridge.poll().engine.draining
+
+
+@journey("app.log_change")
+async def test_a_change_goes_into_the_log_with_its_figures(console):
+    async with console() as c:
+        for _ in range(30):
+            await c.pass_time(1.0)
+        before = c.batch.cap
+        await c.press("plus", "plus", "plus")
+        assert "L writes it into the log" in c.screen
+        for _ in range(20):
+            await c.pass_time(1.0)
+        await c.press("L")
+        await c.until(lambda: f"cap {before} → {before + 3}" in c.screen)
+        assert "output_tok_s" in c.screen and "before" in c.screen
+        await c.press("down", *"knee", "ctrl+s")
+        await c.until(lambda: c.app.log_book.read().records)
+        (record,) = c.app.log_book.read().records
+        assert [(w.key, w.before, w.after) for w in record.what] == [("cap", before, before + 3)]
+        assert record.why == "knee" and record.claim == "inferred"
+        effect = {e.metric: e for e in record.effect}
+        assert effect["running"].before is not None and effect["running"].after is not None
+        assert [c.setting for c in c.app.changes.pending] == ["dynamic"]
+
+
+async def test_nothing_changed_is_nothing_to_log(console):
+    async with console() as c:
+        await c.press("L")
+        await c.until(lambda: "you have changed nothing" in c.screen)
+
+
+async def test_an_engine_without_controls_says_so(console, clock):
+    class Remote(FakeEngine):
+        def why_not(self, control):
+            return "a remote engine" if control != "submit" else ""
+
+    async with console(engine=Remote(clock=clock), size=(200, 60)) as c:
+        assert "(-/+ cap)" in c.screen and "i ask" in c.screen
+        before = c.batch.cap
+        await c.press("plus")
+        assert c.batch.cap == before
+        await c.until(lambda: "a remote engine" in c.screen)
+
+
+async def test_what_an_engine_refuses_is_said(console, clock):
+    class Refuses(FakeEngine):
+        def set_dynamic(self, dynamic):
+            raise ModelError("not now")
+
+    async with console(engine=Refuses(clock=clock)) as c:
+        await c.press("d")
+        await c.until(lambda: "not now" in c.screen)
+        assert c.app.changes.pending == []
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+@journey("app.show_requests", "screen.leave")
+async def test_requests_open_and_close(console):
+    async with console() as c:
+        await c.press("r")
+        assert isinstance(c.app.screen, RequestsScreen)
+        assert "Requests" in c.screen and "output/max" in c.screen
+        await c.press("escape")
+        assert c.app.screen is c.app.overview
+
+
+@journey("screen.open_row")
+async def test_a_request_has_a_page_with_its_stages(console):
+    async with console() as c:
+        await c.press("r", "down", "down")
+        chosen = c.app.screen.pane.choice
+        await c.press("enter")
+        assert isinstance(c.app.screen, RequestScreen)
+        await c.until(lambda: f"Request {chosen.id}" in c.screen)
+        assert "where its time went so far" in c.screen and "░ queue" in c.screen
+        await c.pass_time(60.0)
+        assert "It has ended" in c.screen
+        await c.press("escape")
+        assert isinstance(c.app.screen, RequestsScreen)
+
+
+@journey("screen.move_row(-1)", "screen.move_row(1)", "screen.move_page(-1)",
+         "screen.move_page(1)", "screen.move_end(-1)", "screen.move_end(1)")  # fmt: skip
+async def test_moving_about_in_a_list(console):
+    async with console("full", size=(80, 24)) as c:
+        await c.press("r")
+        ids = [row.id for row in c.app.bridge.poll().requests]
+        pane = c.app.screen.pane
+        assert pane.choice.id == ids[0]
+        await c.press("down", "down", "up")
+        assert pane.choice.id == ids[1]
+        await c.press("end")
+        assert pane.choice.id == ids[-1] and f"› {ids[-1]}" in c.screen
+        await c.press("home", "pagedown")
+        assert pane.choice.id == ids[pane.page]
+        await c.press("pageup", "up")
+        assert pane.choice.id == ids[0]
+
+
+async def test_the_choice_stays_with_its_request(console):
+    async with console("full") as c:
+        await c.press("r", "end", "up", "up")
+        pane = c.app.screen.pane
+        chosen = pane.choice.id
+        await c.pass_time(0.4)
+        assert pane.choice.id == chosen
+
+
+@journey("screen.filter_rows", "app.find_request")
+async def test_filtering_shows_only_rows_with_the_words(console):
+    async with console("full") as c:
+        await c.press("slash")
+        assert isinstance(c.app.screen, RequestsScreen)
+        await c.until(lambda: c.app.screen.filter.has_focus)
+        await c.press(*"waiting")
+        pane = c.app.screen.pane
+        assert pane.items and all(r.state == "waiting" for r in pane.items)
+        await c.press("enter", "slash", "x", "enter")
+        assert "no row has these words" in c.screen
+        await c.press("escape")
+        assert len(pane.items) == len(c.app.bridge.poll().requests)
+        await c.press("escape")
+        assert c.app.screen is c.app.overview
+
+
+@journey("screen.sort_rows", "screen.reverse_rows")
+async def test_sorting_by_columns(console):
+    async with console() as c:
+        await c.press("r", "s", "s", "s")
+        assert "by position" in c.screen and "position▲" in c.screen
+        rows = [row.position for row in c.app.screen.pane.items]
+        assert rows == sorted(rows)
+        await c.press("o")
+        assert [row.position for row in c.app.screen.pane.items] == sorted(rows, reverse=True)
+
+
+@journey("screen.cancel_request")
+@pytest.mark.parametrize("keys", [["x"], ["enter", "x"]])
+async def test_a_request_can_be_cancelled(console, keys):
+    async with console() as c:
+        await c.press("r")
+        chosen = c.app.screen.pane.choice.id
+        await c.press(*keys)
+        await c.pass_time(0.2)
+        assert chosen not in [row.id for row in c.app.bridge.poll().requests]
+
+
+async def test_going_from_one_screen_to_another_leaves_the_first(console):
+    async with console() as c:
+        await c.press("r", "enter", "l")
+        assert isinstance(c.app.screen, LogScreen)
+        await c.press("l", "escape")
+        assert c.app.screen is c.app.overview
+
+
+async def test_a_held_display_stays_held_on_another_screen(console):
+    async with console() as c:
+        await c.press("space")
+        held = [row.id for row in c.app.shown.snapshot.requests]
+        await c.pass_time(30.0)
+        await c.press("r")
+        assert [row.id for row in c.app.screen.pane.items] == held
+
+
+async def test_a_click_chooses_and_a_double_click_opens(console):
+    async with console() as c:
+        await c.press("r")
+        await c.pilot.click("#list", offset=(5, 4))
+        assert c.app.screen.pane.choice is c.app.screen.pane.items[2]
+        await c.pilot.click("#list", offset=(5, 4), times=2)
+        await c.until(lambda: isinstance(c.app.screen, RequestScreen))
+
+
+# --- the log -----------------------------------------------------------------------------------
+
+
+@journey("app.show_log", "screen.add_record", "screen.export_shown")
+async def test_an_entry_is_written_shown_and_exported(console, tmp_path):
+    async with console() as c:
+        await c.press("l")
+        await c.until(lambda: "nothing is written yet" in c.screen)
+        await c.press("n")
+        await c.until(lambda: "New entry" in c.screen)
+        await c.press(*"Cap48", "down", *"knee", "down", *"cap=32:48", "ctrl+s")
+        await c.until(lambda: "Cap48" in c.screen and "hold" in c.screen)
+        await c.press("enter")
+        await c.until(lambda: "What changed" in c.screen)
+        await c.press("escape", "e")
+        await c.replace(str(tmp_path / "log.md"))
+        await c.until(lambda: (tmp_path / "log.md").exists())
+        await c.until(lambda: "written:" in c.screen)
+        assert "Cap48" in (tmp_path / "log.md").read_text("utf-8")
+
+
+async def test_a_form_says_what_is_wrong_and_keeps_what_was_typed(console):
+    async with console() as c:
+        await c.press("l", "n", "ctrl+s")
+        await c.until(lambda: "title: something must stand here" in c.screen)
+        await c.press(*"T", "down", "down", *"cap", "ctrl+s")
+        await c.until(lambda: "'cap' is not key=before:after" in c.screen)
+        await c.press("escape")
+        assert c.app.log_book.read().records == ()
+
+
+# --- themes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["evewatch-light", "evewatch-contrast", "evewatch-mono"])
+async def test_every_theme_draws_the_same_text(console, theme):
+    async with console() as c:
+        text = c.screen
+        c.app.theme = theme
+        await c.pilot.pause()
+        assert c.screen == text

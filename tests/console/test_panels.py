@@ -9,6 +9,7 @@ from console.panels.lineview import LineView
 from console.panels.panel import Panel
 from console.panels.specs import PANELS
 from console.renderables.lines import Span, text_line
+from console.themes import INKS
 
 STATES = ["empty", "idle", "typical", "full", "preempting", "stale", "dead", "broken"]
 MARKS = {
@@ -24,6 +25,9 @@ class OnePanel(App):
     def __init__(self, spec):
         super().__init__()
         self.panel = Panel(spec)
+
+    def get_theme_variable_defaults(self):
+        return INKS
 
     def compose(self):
         yield self.panel

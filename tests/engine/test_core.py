@@ -359,3 +359,54 @@ def test_settings_that_do_not_fit_are_refused():
         Engine(EngineConfig(kv_memory=1000), tiny_engine().loaded).load()
     with pytest.raises(ModelError, match="does not exist"):
         Engine(EngineConfig(model="/no/such/model")).load()
+
+
+def test_an_encoded_prompt_serves_several_requests():
+    engine = tiny_engine()
+    encoded = engine.encode("the world").result(5)
+    assert encoded.ids == engine.loaded.tokenizer.encode("the world")
+    streams = [engine.submit(encoded, forced(6)) for _ in range(3)]
+    found = {answer.token_ids for answer in answers(engine, streams)}
+    assert found == {alone(encoded.ids, forced(6)).token_ids}
+    assert streams[0].stamps.tokenize_end >= streams[0].stamps.tokenize_start > 0
+    with pytest.raises(RequestError, match="surrogate"):
+        engine.encode("\ud800").result(5)
+    with pytest.raises(RequestError, match="message"):
+        engine.encode([{"role": "user"}]).result(5)
+    assert engine.encode([5, 6]).result(5).ids == [5, 6]
+    engine.stop()
+    with pytest.raises(EngineStopped):
+        engine.encode("late")
+
+
+def test_log_probabilities_reach_the_stream_one_for_each_token():
+    engine = tiny_engine()
+    plain, noted = answers(
+        engine,
+        [engine.submit([5, 6], forced(9)), engine.submit([5, 6], forced(9, logprobs=2))],
+    )
+    assert plain.token_ids == noted.token_ids
+    stream = engine.submit([5, 6], forced(9, logprobs=2))
+    step_until_idle(engine)
+    event = stream.result(1)
+    assert [note.token for note in event.logprobs] == list(event.token_ids)
+    assert all(note.logprob == note.top[0][1] for note in event.logprobs)  # greedy
+
+
+def test_an_alarm_says_why_nobody_can_be_served():
+    engine = tiny_engine()
+    assert engine.alarm() is None
+    engine.stepper.watchdog.reason = "nothing computed for 10 s"
+    assert "nothing computed" in engine.alarm()
+    engine.stop()
+    assert "stopped" in engine.alarm()
+    assert "not loaded" in Engine(EngineConfig()).alarm()
+
+
+def test_who_may_come_again_is_told_so():
+    engine = tiny_engine(max_waiting=1)
+    engine.set_paused(True)
+    streams = [engine.submit(prompt, forced(1)) for prompt in ([], [5], [5])]
+    engine.step()
+    found = [(s.closed, s.try_later) for s in streams]
+    assert found == [(True, False), (False, False), (True, True)]

@@ -216,3 +216,19 @@ def test_a_long_sleep_is_skipped(clock):
     after = engine.snapshot()
     assert after.queue.requests_total - before < 500
     assert after.time == pytest.approx(clock.now, abs=2 * DT)
+
+
+def test_the_other_controls_take_effect_too(clock):
+    engine = FakeEngine(clock=clock)
+    engine.set_dynamic(False)
+    engine.set_max_wait(250.0)
+    engine.set_draining(True)
+    s = engine.snapshot()
+    assert (s.batch.dynamic, s.batch.max_wait_ms, s.engine.draining) == (False, 250.0, True)
+    late = engine.submit("hello", SamplingParams()).poll()
+    assert late.finish_reason is FinishReason.REJECTED and "drains" in late.error
+    *_, s = run(engine, clock, 200)
+    assert s.batch.running == s.queue.waiting == 0
+    engine.set_draining(False)
+    *_, s = run(engine, clock, 30)
+    assert s.batch.running > 0

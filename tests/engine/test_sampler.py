@@ -99,3 +99,37 @@ def test_rows_that_are_not_finite_have_no_token():
     logits[2] = -torch.inf
     rows = [request(i) for i in range(3)]
     assert Sampler(frozenset()).sample(logits, rows) == [0, None, None]
+
+
+@pytest.mark.parametrize("asked", [0, 1, 5])
+def test_log_probabilities_are_the_models_own_whatever_is_drawn(asked):
+    """Not those after temperature, top-k or min_tokens; and only of the rows that want them."""
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1)) * 3
+    logits[1, 4] = 20.0
+    rows = [
+        request(1, temperature=2.0, top_k=10, seed=3, logprobs=asked),
+        request(2, min_tokens=1, stop_token_ids=(4,), logprobs=asked),
+        request(3),
+    ]
+    own = logits.double().log_softmax(-1)
+    tokens = Sampler(frozenset()).sample(logits.clone(), rows)
+    assert tokens == Sampler(frozenset()).sample(
+        logits.clone(),
+        [request(1, temperature=2.0, top_k=10, seed=3),
+         request(2, min_tokens=1, stop_token_ids=(4,)), request(3)],
+    )  # fmt: skip
+    for row in (0, 1):
+        note = rows[row].logprobs
+        assert note.token == tokens[row]
+        assert note.logprob == pytest.approx(own[row, tokens[row]].item(), abs=1e-4)
+        best = own[row].argsort(descending=True)[:asked].tolist()
+        assert [token for token, _ in note.top] == best
+        assert [value for _, value in note.top] == pytest.approx(own[row, best].tolist(), abs=1e-4)
+    assert tokens[1] != 4
+    assert rows[2].logprobs is None
+
+
+def test_each_row_gets_as_many_log_probabilities_as_it_asked_for():
+    rows = [request(1, logprobs=0), request(2, logprobs=3), request(3, logprobs=20)]
+    Sampler(frozenset()).sample(torch.randn(3, 10), rows)
+    assert [len(row.logprobs.top) for row in rows] == [0, 3, 10]  # the vocabulary has ten

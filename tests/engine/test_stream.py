@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from engine.request import FinishReason
+from engine.request import FinishReason, TokenLogprobs
 from engine.stream import Stream
 
 
@@ -58,3 +58,35 @@ def test_the_reader_is_told():
     stream.put("a", [1])
     stream.close(FinishReason.STOP)
     assert len(calls) == 2
+
+
+def test_log_probabilities_come_with_their_tokens():
+    stream = Stream("r")
+    notes = [TokenLogprobs(i, -float(i), ()) for i in range(4)]
+    for i in (0, 1):
+        stream.note(notes[i])
+        stream.put("x", [i])
+    stream.note(notes[2])  # its token comes later
+    assert stream.poll().logprobs == tuple(notes[:2])
+    stream.put("x", [2])
+    stream.note(notes[3])
+    stream.close(FinishReason.STOP, token_ids=[3])
+    assert stream.poll().logprobs == tuple(notes[2:])
+
+
+def test_who_listens_for_the_end_hears_of_no_token():
+    tokens, ends = [], []
+    stream = Stream("r")
+    stream.listen(None, lambda: ends.append(1))
+    stream.put("a", [1])
+    assert not ends
+    stream.close(FinishReason.STOP)
+    assert len(ends) == 1
+    late = Stream("r")
+    late.put("a", [1])
+    late.listen(lambda: tokens.append(1), lambda: ends.append(1))
+    assert (len(tokens), len(ends)) == (1, 1)
+    late.close(FinishReason.STOP)
+    assert (len(tokens), len(ends)) == (1, 2)
+    late.listen(lambda: tokens.append(1), lambda: ends.append(1))
+    assert (len(tokens), len(ends)) == (1, 3)

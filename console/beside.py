@@ -1,0 +1,155 @@
+"""The console beside an engine that somebody else drives, without a terminal: what it costs.
+
+Everything is there that a real one has (its thread, its ticks, the bytes for a terminal), but
+that they go nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any
+
+from textual import events
+from textual.drivers.headless_driver import HeadlessDriver
+
+from console.app import Console, build_app
+from console.renderables.frame import Phase
+from engine.errors import EngineError
+
+SIZE = (120, 40)
+REFRESH_HZ = 2.0
+PATIENCE_S = 30.0
+LOOK_S = 0.001
+BETWEEN_KEYS_S = 0.23
+"""No multiple of the refresh, so that keys meet all of it."""
+KEYS = ("3", "3", "4", "4", "r", "escape")
+"""Each one draws the whole screen anew."""
+
+
+class NullDriver(HeadlessDriver):
+    """Takes the bytes that a terminal would get."""
+
+    last_write = 0.0
+    """Monotonic seconds."""
+    written = 0
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        self.written += len(data)
+        self.last_write = time.monotonic()
+
+    def flush(self) -> None:
+        pass
+
+
+class Borrowed:
+    """An engine that the console neither starts nor stops."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class ConsoleBeside:
+    """A context: on entering, the first screen has been drawn; on leaving, the console is gone."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = Borrowed(engine)
+        self._thread = threading.Thread(target=self._run, name="evewatch-console", daemon=True)
+        self._error: Exception | None = None
+        self.app: Console | None = None
+
+    def __enter__(self) -> ConsoleBeside:
+        self._thread.start()
+        self._until(lambda: self._is_drawn(), "did not come up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.app is not None:
+            self.app.call_soon(self.app.exit)
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        try:
+            app = build_app(self._engine, readonly=True, refresh_hz=REFRESH_HZ)
+            app.driver_class = NullDriver
+            self.app = app
+            asyncio.run(app.run_async(headless=False, size=SIZE, mouse=False))
+        except Exception as error:  # told to who waits for it
+            self._error = error
+
+    @property
+    def driver(self) -> NullDriver | None:
+        driver = None if self.app is None else self.app._driver
+        return driver if isinstance(driver, NullDriver) else None
+
+    def _is_drawn(self) -> bool:
+        up = self.app is not None and self.app.bridge.phase is Phase.UP
+        return up and self.driver is not None and self.driver.written > 0
+
+    def press(self, key: str) -> float:
+        """Milliseconds from a key to the end of the drawing that it causes."""
+        app, driver = self.app, self.driver
+        if app is None or driver is None:
+            raise EngineError("the console has ended")
+        before, start = self._seen(app), time.monotonic()
+        driver.process_message(events.Key(key, None))
+        self._until(lambda: self._seen(app) != before, f"did not answer the key {key}")
+        changed = time.monotonic()
+        self._until(lambda: driver.last_write > changed, f"drew nothing after the key {key}")
+        return (driver.last_write - start) * 1e3
+
+    @staticmethod
+    def _seen(app: Console) -> tuple[object, object]:
+        return app.place, app.overview.maximised
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            if self._error is not None:
+                raise EngineError(f"the console failed: {self._error}") from self._error
+            if time.monotonic() > end or not self._thread.is_alive():
+                raise EngineError(f"the console {what}")
+            time.sleep(LOOK_S)
+
+
+class KeyPresser:
+    """Presses keys, one after another, in a console beside an engine that is busy."""
+
+    def __init__(self) -> None:
+        self.milliseconds: list[float | None] = []
+        self._done = threading.Event()
+
+    @contextmanager
+    def beside(self, engine: Any) -> Iterator[ConsoleBeside]:
+        """Keys are pressed within it. Raises EngineError when one is not answered."""
+        with ConsoleBeside(engine) as console, ThreadPoolExecutor(1) as finger:
+            pressing = finger.submit(self._press, console)
+            try:
+                yield console
+            finally:
+                self._done.set()
+            pressing.result()
+
+    def _press(self, console: ConsoleBeside) -> None:
+        for key in cycle(KEYS):
+            if self._done.wait(BETWEEN_KEYS_S):
+                return
+            self.milliseconds.append(console.press(key))

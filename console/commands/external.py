@@ -1,0 +1,120 @@
+"""`evewatch up --engine`: vLLM's own server as a child, or whatever answers at a URL."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from engine.remote.engine import RemoteEngine
+
+TensorParallel = Annotated[
+    int | None,
+    typer.Option("--tensor-parallel", help="With --engine vllm: GPUs that share each layer."),
+]
+PipelineParallel = Annotated[
+    int | None,
+    typer.Option("--pipeline-parallel", help="With --engine vllm: stages of layers."),
+]
+DataParallel = Annotated[
+    int | None, typer.Option("--data-parallel", help="With --engine vllm: copies of the model.")
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARGS", help="With --engine vllm, after --: passed on to `vllm serve`."),
+]
+VLLM = "vllm"
+PASSED_ON = ("model", "max_batch")
+"""Engine options that vLLM's server has too."""
+
+
+@dataclass(frozen=True)
+class External:
+    """What the flags say about an engine that is not the embedded one."""
+
+    engine: str | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    data_parallel: int | None
+    extra: list[str] | None
+
+    @property
+    def wanted(self) -> bool:
+        """Raises ConfigError for flags that only make sense with --engine vllm."""
+        if self.engine != VLLM:
+            for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(f"--{name.replace('_', '-')}: only with --engine vllm")
+            if self.extra:
+                raise ConfigError(f"{self.extra[0]!r}: unexpected; only --engine vllm passes it on")
+        return self.engine is not None
+
+    def refuse(self, **flags: Any) -> None:
+        """Those given that only the embedded engine has."""
+        for name, value in flags.items():
+            if value is not None:
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag}: only the embedded engine has it; leave out --engine")
+
+    def run(self, flags: dict[str, Any], readonly: bool) -> None:
+        passed = PASSED_ON if self.engine == VLLM else ()
+        self.refuse(**{name: value for name, value in flags.items() if name not in passed})
+        engine = self._build(flags)
+        if not sys.stdout.isatty():
+            raise ConfigError("up: needs a terminal; use `evewatch watch --once` in scripts")
+        from console.app import build_app
+        from console.commands.up import run_console
+
+        try:
+            with ended_by_signals():
+                run_console(build_app(engine, readonly=readonly))
+        finally:
+            engine.stop()
+
+    def _build(self, flags: dict[str, Any]) -> RemoteEngine:
+        assert self.engine is not None
+        if self.engine != VLLM:
+            if "://" not in self.engine:
+                raise ConfigError(f"--engine {self.engine}: expected vllm or a URL (http://…)")
+            from engine.remote import attach
+
+            return attach(self.engine)
+        from engine.remote.child import ChildEngine, VllmSpec
+
+        if not flags.get("model"):
+            raise ConfigError("--engine vllm: name the model with --model (a folder, or a hub's)")
+        return ChildEngine(
+            VllmSpec(
+                flags["model"],
+                self.tensor_parallel,
+                self.pipeline_parallel,
+                self.data_parallel,
+                flags.get("max_batch"),
+                extra=tuple(self.extra or ()),
+            )
+        )
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """A closed terminal or a `kill` end this process in order: a child of ours has a session of
+    its own and would live on."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    wanted = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

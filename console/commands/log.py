@@ -1,0 +1,279 @@
+"""`evewatch log`: the optimization log: list, show, add, export, verify, diff."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from console.commands.common import Json, Out, Quiet, emit
+from console.exits import Exit
+from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from playbooks.optlog import OptLog, Reading, Record
+    from playbooks.optlog.select import Selection
+
+log_app = typer.Typer(
+    help="The optimization log: what was changed, why, what it did, what went wrong.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+FORMATS = ("md", "csv", "json", "html")
+File = Annotated[
+    Path | None, typer.Option("--file", help="Another log than the user's own (optlog.jsonl).")
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="From this time on: 2026-09-30, …T18:00, or 7d ago.")
+]
+Until = Annotated[str | None, typer.Option("--until", help="Up to this time; a day to its end.")]
+Decision = Annotated[
+    list[str] | None,
+    typer.Option("--decision", help="adopt, reject, hold or rolled_back; may be repeated."),
+]
+Metric = Annotated[
+    str | None, typer.Option("--metric", help="Part of a metric's or a changed setting's name.")
+]
+Text = Annotated[str | None, typer.Option("--text", help="Words that all occur in the record.")]
+Last = Annotated[int | None, typer.Option("--last", help="Only so many of the newest.")]
+
+
+@log_app.command("list")
+def log_list(
+    since: Since = None,
+    until: Until = None,
+    decision: Decision = None,
+    metric: Metric = None,
+    text: Text = None,
+    last: Last = None,
+    file: File = None,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """Records in their order, one a line."""
+    log, reading, records = _chosen(file, since, until, decision, metric, text, last)
+    from console.logview import list_table
+    from playbooks.optlog.export import report_of
+
+    _warn(reading, quiet)
+    emit(report_of(records, reading, log.path), as_json, out, list_table)
+
+
+@log_app.command("show")
+def log_show(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Or the beginning of one; the last by default."),
+    ] = None,
+    file: File = None,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """Records in full."""
+    log, reading = _read(file)
+    records = [reading.find(name) for name in ids or ["last"]]
+    from console.logview import show_pages
+    from playbooks.optlog.export import report_of
+
+    _warn(reading, quiet)
+    report = report_of(records, reading, log.path)
+    emit(report, as_json, out, lambda _: show_pages(records))
+
+
+@log_app.command("add")
+def log_add(
+    title: Annotated[str | None, typer.Option("--title", help="In a few words.")] = None,
+    why: Annotated[str, typer.Option("--why", help="The hypothesis, or the reason.")] = "",
+    what: Annotated[
+        list[str] | None,
+        typer.Option("--what", help="key=before:after, like max_batch=64:48; may be repeated."),
+    ] = None,
+    effect: Annotated[
+        list[str] | None,
+        typer.Option("--effect", help="metric=before:after, like e2e_p99_ms=812:430."),
+    ] = None,
+    how: Annotated[
+        list[str] | None, typer.Option("--how", help="fact=value: workload, seed, repeats.")
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option("--problem", help="What went wrong; may be repeated.")
+    ] = None,
+    decision: Annotated[
+        str, typer.Option("--decision", help="adopt, reject, hold or rolled_back.")
+    ] = "hold",
+    rollback: Annotated[str, typer.Option("--rollback", help="How to undo it.")] = "",
+    claim: Annotated[
+        str | None, typer.Option("--claim", help="measured (default), inferred or simulated.")
+    ] = None,
+    operator: Annotated[
+        str | None, typer.Option("--operator", help="Who; the user's name by default.")
+    ] = None,
+    artifact: Annotated[
+        list[str] | None, typer.Option("--artifact", help="A file that belongs to it.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Decide on this record: its changes and effects are taken."),
+    ] = None,
+    file: File = None,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a record by hand, or a decision on one that was measured (--from ID)."""
+    from playbooks.optlog.byhand import by_hand, decided, decision_on
+
+    log, reading = _read(file, must_exist=False)
+    origin = reading.find(source) if source is not None else None
+    record = by_hand(
+        what or (),
+        effect or (),
+        how or (),
+        title=title or (decided(origin, decision) if origin else ""),
+        why=why,
+        problems=problem or (),
+        decision=decision,
+        rollback=rollback,
+        claim=claim or (origin.claim if origin else "measured"),
+        operator=operator,
+        artifacts=artifact or (),
+    )
+    record = log.append(decision_on(origin, record) if origin else record)
+    for notice in log.notices:
+        typer.echo(f"evewatch: {notice}", err=True)
+    from console.logview import show_pages
+    from playbooks.optlog.export import report_of
+
+    reading = log.read()
+    report = report_of([record], reading, log.path)
+    emit(report, as_json, out, lambda _: None if quiet else show_pages([record]))
+
+
+@log_app.command("export")
+def log_export(
+    fmt: Annotated[
+        str | None, typer.Option("--format", help="md, csv, json or html; --out's ending if absent")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write it to this file, not to standard output.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    decision: Decision = None,
+    metric: Metric = None,
+    text: Text = None,
+    last: Last = None,
+    file: File = None,
+    quiet: Quiet = False,
+) -> None:
+    """The log, or a part of it, as a document."""
+    chosen = _format(fmt, out)
+    log, reading, records = _chosen(file, since, until, decision, metric, text, last)
+    from playbooks.optlog.export import export
+
+    _warn(reading, quiet)
+    document = export(records, reading, log.path, chosen)
+    if out is None:
+        sys.stdout.write(document)
+        return
+    try:
+        out.write_text(document, "utf-8", newline="")
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be written ({error.strerror})") from error
+    if not quiet:
+        typer.echo(f"evewatch: {len(records)} records written to {out}", err=True)
+
+
+@log_app.command("verify")
+def log_verify(
+    head: Annotated[
+        str | None,
+        typer.Option("--head", help="A head noted earlier: it must still be in the chain."),
+    ] = None,
+    file: File = None,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check every record against its id and the chain. Exit code 1: something was changed."""
+    log, reading = _read(file, must_exist=file is not None)
+    damage = [asdict(found) for found in reading.damage]
+    if head is not None and not any(h.startswith(head.lower()) for h in reading.hashes if head):
+        text = f"no record has the hash {head}: the records up to it are gone or were changed"
+        damage.append({"line": 0, "kind": "chain", "text": text, "id": None})
+    whole = all(found["kind"] == "torn" for found in damage)
+    report = {
+        "schema": 1,
+        "kind": "log_verify",
+        "file": str(log.path),
+        "verdict": "fail" if not whole else "warn" if damage else "pass",
+        "records": len(reading.records),
+        "head": reading.head,
+        "damage": damage,
+        "set_aside": log.set_aside(),
+    }
+    from console.logview import show_verdict
+
+    emit(report, as_json, out, show_verdict)
+    if not whole:
+        raise typer.Exit(Exit.GATE_FAILED)
+
+
+@log_app.command("diff")
+def log_diff(
+    a: Annotated[str, typer.Argument(help="Id of a record, or the beginning of one.")],
+    b: Annotated[str, typer.Argument(help="The one to hold against it; the last by default.")] = (
+        "last"
+    ),
+    file: File = None,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """What differs between two records: settings, effects, surroundings."""
+    _, reading = _read(file)
+    from console.logview import show_diff
+    from playbooks.optlog.diff import diff
+
+    _warn(reading, quiet)
+    emit(diff(reading.find(a), reading.find(b)), as_json, out, show_diff)
+
+
+def _read(file: Path | None, must_exist: bool = True) -> tuple[OptLog, Reading]:
+    from playbooks.optlog import OptLog
+
+    log = OptLog(file)
+    if file is not None and must_exist and not file.exists():
+        raise ConfigError(f"--file {file}: there is no such file")
+    return log, log.read()
+
+
+def _chosen(
+    file: Path | None, since: str | None, until: str | None, decision: list[str] | None,
+    metric: str | None, text: str | None, last: int | None,
+) -> tuple[OptLog, Reading, list[Record]]:  # fmt: skip
+    from playbooks.optlog.select import Selection, moment
+
+    names = tuple(name for given in decision or () for name in given.split(","))
+    selection: Selection = Selection(
+        moment(since, "--since"), moment(until, "--until", end=True), names, metric, text, last
+    )
+    log, reading = _read(file)
+    return log, reading, selection.of(reading.records)
+
+
+def _format(fmt: str | None, out: Path | None) -> str:
+    found = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
+    if found not in FORMATS:
+        raise ConfigError(f"--format: {found!r} is not one of {', '.join(FORMATS)}")
+    return found
+
+
+def _warn(reading: Reading, quiet: bool) -> None:
+    for damage in () if quiet else reading.damage:
+        typer.echo(f"evewatch: log: {damage.text}", err=True)

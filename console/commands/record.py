@@ -1,0 +1,201 @@
+"""`evewatch record`: what an engine shows, into a file, without a screen."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.commands.common import Json, Quiet, emit, engine_options, progress_bar, settings
+from console.commands.up import LoadKind, traffic
+from console.exits import Exit
+from engine.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from console.recorder import RecorderThread
+
+SCHEMA = 1
+EMBEDDED, DEMO = "embedded", "demo"
+MOST_HZ = 20.0
+LEAST_SIZE = 64 << 10
+LOOK_S = 0.5
+
+
+@engine_options
+def record(
+    flags: dict[str, Any],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL|embedded",
+            help="Address of an engine, `embedded`, or `demo`: a scripted engine.",
+        ),
+    ],
+    file: Annotated[
+        Path | None,
+        typer.Option("--out", help="The recording; by default in the user's folder."),
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--duration", help="90s, 10m or 2h; until interrupted by default.")
+    ] = None,
+    hz: Annotated[float, typer.Option("--hz", help="Looks a second.")] = 4.0,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", help="Drop the oldest part beyond this, e.g. 64M."),
+    ] = None,
+    load: Annotated[
+        LoadKind, typer.Option("--load", help="Traffic for the embedded engine.")
+    ] = LoadKind.CHAT,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Requests/s of the load; follows the queue.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the load.")] = 0,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", help="Environment variable with the bearer token."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Record an engine without a screen; interrupt it to end. `evewatch replay` plays it."""
+    if not 0 < hz <= MOST_HZ:
+        raise ConfigError(f"--hz: expected above 0 and up to {MOST_HZ:g}, got {hz:g}")
+    seconds = None if duration is None else parse_duration(duration)
+    limit = _limit(max_size)
+    engine = _engine(target, token_env, flags, seed)
+    driver = traffic(engine, load, None, rate, seed) if target == EMBEDDED else None
+    engine.start()
+    try:
+        if driver is not None:
+            driver.start()
+        thread = _recorder(engine, target, file, hz, limit)
+        interrupted = _run(thread, seconds, quiet)
+    finally:
+        if driver is not None:
+            driver.stop()
+        engine.stop()
+    if thread.error is not None:
+        raise thread.error
+    emit(_report(thread, target), as_json, None, _show)
+    if interrupted and seconds is not None:
+        raise typer.Exit(Exit.INTERRUPTED)
+
+
+def parse_duration(text: str) -> float:
+    """ "90s", "10m", "2h" or "90" -> seconds. Raises ConfigError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise ConfigError(f"--duration: expected 90s, 10m or 2h, got {text!r}")
+    return seconds
+
+
+def _limit(text: str | None) -> int | None:
+    from engine.config import parse_size
+
+    size = None if text is None else parse_size(text)
+    if size is not None and size < LEAST_SIZE:
+        raise ConfigError(f"--max-size: expected at least {LEAST_SIZE >> 10}K, got {text}")
+    return size
+
+
+def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int) -> Any:
+    if target == DEMO:
+        from engine.fake import FakeEngine
+
+        return FakeEngine(seed=seed)
+    if target == EMBEDDED:
+        from engine.core import Engine
+
+        return Engine(settings({"kv_memory": "256M"}, **flags))
+    import os
+
+    from engine.remote import attach
+
+    if token_env is not None and token_env not in os.environ:
+        raise ConfigError(f"--token-env: there is no environment variable {token_env}")
+    remote = attach(target, os.environ[token_env] if token_env else None)
+    source = remote.poll().source
+    if source.state not in ("live", "stale"):
+        raise EngineError(f"{target}: {source.state.value.replace('_', ' ')}: {source.reason}")
+    return remote
+
+
+def _recorder(
+    engine: Any, target: str, file: Path | None, hz: float, limit: int | None
+) -> RecorderThread:
+    from console.recorder import (
+        About,
+        Recorder,
+        RecorderThread,
+        new_path,
+        prune,
+        recordings_folder,
+    )
+
+    if file is None:
+        prune(recordings_folder())
+        file = new_path(recordings_folder(), time.time())
+    about = About(target, hz, engine.config)
+    return RecorderThread(engine, Recorder(file, about, max_bytes=limit), hz)
+
+
+def _run(thread: RecorderThread, seconds: float | None, quiet: bool) -> bool:
+    """Record until the time is over, an interrupt or an error; whether it was an interrupt."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    if not quiet:
+        until = "" if seconds is not None else "; interrupt it to end"
+        typer.echo(f"evewatch: recording to {thread.recorder.path}{until}", err=True)
+    began = time.monotonic()
+    thread.start()
+    try:
+        with progress_bar("seconds recorded", quiet or seconds is None) as progress:
+            while not thread.wait(LOOK_S):
+                passed = time.monotonic() - began
+                progress(int(passed), int(seconds or 0))
+                if seconds is not None and passed >= seconds:
+                    break
+    except KeyboardInterrupt:
+        return True
+    finally:
+        thread.stop()
+        signal.signal(signal.SIGTERM, before)
+    return False
+
+
+def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
+    from console.recordfile import Recording
+
+    recorder = thread.recorder
+    recording = Recording(recorder.path)
+    return {
+        "schema": SCHEMA,
+        "kind": "record",
+        "target": target,
+        "file": str(recorder.path),
+        "bytes": recorder.bytes,
+        "frames": recorder.frames,
+        "seconds": recording.length_s,
+        "bytes_per_hour": recorder.bytes / recording.length_s * 3600
+        if recording.length_s
+        else None,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    from console import format as fmt
+
+    sys.stdout.write(
+        f"{report['file']}: {report['frames']:,} frames, {fmt.duration(report['seconds'])}, "
+        f"{fmt.size(report['bytes'])} ({fmt.size(report['bytes_per_hour'])} an hour)\n"
+    )

@@ -1,0 +1,103 @@
+"""`evewatch serve`: the HTTP server without a screen."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.commands.common import Quiet, engine_options, note_backend, settings
+from console.exits import Exit
+
+if TYPE_CHECKING:
+    from console.server.settings import ServerSettings
+
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; others than loopback need a key.")
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        envvar="EVEWATCH_API_KEY",
+        help="Bearer token that clients must send; better in the environment.",
+    ),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Serve a public address without a key.")]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="Host header that a proxy sends; may be repeated."),
+]
+ServedName = Annotated[
+    str | None, typer.Option("--served-model-name", help="The model's name to clients.")
+]
+
+
+@engine_options
+def serve(
+    flags: dict[str, Any],
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="0 takes any free one.")] = 8000,
+    api_key: ApiKey = None,
+    insecure: Insecure = False,
+    allow_host: AllowHost = None,
+    served_name: ServedName = None,
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", help="Answers that may wait; more get 429.")
+    ] = 512,
+    max_body: Annotated[str, typer.Option("--max-body", help="Largest request, e.g. 1M.")] = "1M",
+    max_prompt: Annotated[
+        int | None, typer.Option("--max-prompt", help="Longest prompt in tokens.")
+    ] = None,
+    request_timeout: Annotated[
+        float | None, typer.Option("--request-timeout", help="Longest life of a request, s.")
+    ] = None,
+    drain: Annotated[
+        float, typer.Option("--drain", help="Seconds that what runs may finish in at the end.")
+    ] = 30.0,
+    quiet: Quiet = False,
+) -> None:
+    """Serve the OpenAI API on the embedded engine until SIGTERM or Ctrl-C."""
+    from console.server.settings import ServerSettings
+    from engine.config import parse_size
+
+    limits = ServerSettings(
+        host=host,
+        port=port,
+        api_key=api_key,
+        insecure=insecure,
+        allowed_hosts=tuple(allow_host or ()),
+        served_name=served_name,
+        max_queue=max_queue,
+        max_body=parse_size(max_body),
+        max_prompt_tokens=max_prompt,
+        request_s=request_timeout,
+        drain_s=drain,
+    )
+    raise typer.Exit(_run(limits, flags, quiet))
+
+
+def _run(limits: ServerSettings, flags: dict[str, Any], quiet: bool) -> Exit:
+    config = settings({}, **flags)
+    from console.server.run import address, bind
+    from console.server.run import serve as run
+    from engine.core import Engine
+
+    _log_to_standard_error()
+    listener = bind(limits)  # before the model loads: a taken port is known at once
+    with listener, Engine(config) as engine:
+        note_backend(engine, quiet)
+        if not quiet:
+            name = limits.served_name or engine.loaded.spec.name
+            typer.echo(f"evewatch: {name} at {address(listener)}/v1; Ctrl-C drains", err=True)
+        ended = run(engine, limits, listener)
+    return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.PASSED
+
+
+def _log_to_standard_error() -> None:
+    import logging
+
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING
+    )

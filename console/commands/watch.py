@@ -1,0 +1,238 @@
+"""`evewatch watch`: the console on external engines, or one look at them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from console.commands.common import Json, Out, Quiet, emit
+from console.commands.looks import Lang, Theme
+from console.exits import Exit
+from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from engine.remote.fleet import Fleet
+
+SCHEMA = 1
+
+
+def watch(
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL",
+            help="Engines: vLLM, SGLang, llama.cpp, LMDeploy, TGI, TensorRT-LLM, Triton, EveWatch.",
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option("--fleet", help="TOML file with the targets; see docs/watching.md."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once and report; with --interval twice, for rates.")
+    ] = False,
+    interval: Annotated[
+        float | None, typer.Option("--interval", help="Seconds between two looks (1).")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="The engine expected there; another one is an error."),
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", help="Environment variable with the bearer token."),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Write a recording; of several, one file each.")
+    ] = None,
+    prometheus_port: Annotated[
+        int | None,
+        typer.Option("--prometheus-port", help="Export the merged numbers on this loopback port."),
+    ] = None,
+    readonly: Annotated[
+        bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
+    ] = False,
+    as_json: Json = False,
+    out: Out = None,
+    quiet: Quiet = False,
+    lang: Lang = None,
+    theme: Theme = None,
+) -> None:
+    """Watch external engines with the same panels; none of them is changed."""
+    watched = _fleet(urls or [], fleet, interval, engine, token_env)
+    if once:
+        if record is not None or prometheus_port is not None:
+            raise ConfigError("--record and --prometheus-port need more than one look; drop --once")
+        report = look(watched, interval)
+        emit(report, as_json, out, _show)
+        live = all(target["state"] == "live" for target in report["targets"])
+        raise typer.Exit(Exit.PASSED if live else Exit.UNREACHABLE)
+    if as_json or out is not None:
+        raise ConfigError("--json and --out need --once")
+    headless = not sys.stdout.isatty()
+    if headless and record is None and prometheus_port is None:
+        raise ConfigError("watch: needs a terminal; use --once, --record or --prometheus-port")
+    with ExitStack() as stack:
+        if prometheus_port is not None:
+            from engine.remote.export import serve
+
+            stack.callback(serve(watched, prometheus_port))
+        if record is not None:
+            stack.enter_context(_recording(watched, record))
+        if headless:
+            _stay(watched, quiet)
+        else:
+            from console.commands.up import run_console
+            from console.watching import build_watch
+
+            run_console(build_watch(watched, readonly=readonly))
+
+
+def _fleet(
+    urls: list[str],
+    file: Path | None,
+    interval: float | None,
+    engine: str | None,
+    token_env: str | None,
+) -> Fleet:
+    from engine.remote.engine import INTERVAL_S
+    from engine.remote.fleet import Target, attach_all, read_fleet
+
+    targets = [Target(url, engine=engine, token_env=token_env) for url in urls]
+    if file is not None:
+        listed, own = read_fleet(file)
+        targets, interval = [*targets, *listed], own if interval is None else interval
+    if not targets:
+        raise ConfigError("watch: name at least one URL, or a --fleet file")
+    return attach_all(targets, INTERVAL_S if interval is None else interval)
+
+
+def look(fleet: Fleet, interval: float | None) -> dict[str, Any]:
+    """One scrape of every target, or two that are `interval` seconds apart."""
+    import time
+
+    fleet.poll()
+    if interval is not None:
+        time.sleep(interval)
+        fleet.poll()
+    try:
+        return {
+            "schema": SCHEMA,
+            "kind": "watch",
+            "targets": [_target(engine) for engine in fleet.engines.values()],
+            "groups": [_group(group) for group in fleet.groups()],
+        }
+    finally:
+        fleet.stop()
+
+
+def _target(engine: Any) -> dict[str, Any]:
+    snapshot = engine.snapshot()
+    source = snapshot.source
+    return {
+        "url": engine.url,
+        "name": engine.name,
+        "engine": engine.engine,
+        "state": source.state.value,
+        "reason": source.reason,
+        "age_s": source.age_s,
+        "cannot_know": list(engine.cannot_know),
+        "snapshot": json.loads(snapshot.to_json()) if snapshot.seq else None,
+    }
+
+
+def _group(group: Any) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "replicas": list(group.snapshots),
+        "live": group.live,
+        "verdict": group.verdict,
+        "odd": [
+            {"replica": odd.replica, "metric": odd.metric, "value": odd.value, "unit": odd.unit,
+             "others": [odd.low, odd.high]}
+            for odd in group.odd
+        ],
+        "snapshot": json.loads(group.merged.to_json()) if group.live else None,
+    }  # fmt: skip
+
+
+def _show(report: dict[str, Any]) -> None:
+    """A line a target and one a group."""
+    from console.format import clean
+
+    for target in report["targets"]:
+        typer.echo(_line(target))
+    for group in report["groups"]:
+        if len(group["replicas"]) > 1:
+            typer.echo(clean(f"{group['name']}: {group['verdict']}"))
+
+
+def _line(target: dict[str, Any]) -> str:
+    from console import format as fmt
+
+    head = f"{target['name']}  {target['engine'] or 'unknown engine'}  {target['state']}"
+    if target["state"] != "live":
+        return f"{head}: {fmt.clean(str(target['reason']))}"
+    s = target["snapshot"]
+    ttft = s["latency"]["ttft_ms"]
+    return "  ".join(
+        (
+            f"{head}  {fmt.clean(s['engine']['model'] or '')}",
+            f"running {fmt.count(s['batch']['running'])}",
+            f"waiting {fmt.count(s['queue']['waiting'])}",
+            f"KV {fmt.percent(s['kv']['usage'])}",
+            f"TTFT p50 {fmt.millis(ttft['p50'])}",
+            f"out {fmt.rate(s['batch']['output_tok_s'], 'tok')}",
+        )
+    )
+
+
+def _recording(fleet: Fleet, path: Path) -> ExitStack:
+    """Recorders of all targets, running; closing the stack ends them."""
+    from console.recorder import About, Recorder, RecorderThread
+
+    def end(recorder: RecorderThread) -> None:
+        recorder.stop()
+        if recorder.error is not None:
+            typer.echo(f"evewatch: the recording broke off: {recorder.error}", err=True)
+
+    with ExitStack() as stack:
+        for engine in fleet.engines.values():
+            hz = min(4.0, 1.0 / engine.interval_s)
+            file = path if len(fleet.engines) == 1 else _beside(path, engine.name)
+            recorder = RecorderThread(engine, Recorder(file, About(engine.url, hz)), hz)
+            recorder.start()
+            stack.callback(end, recorder)
+        return stack.pop_all()
+
+
+def _beside(path: Path, name: str) -> Path:
+    plain = "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
+    return path.with_name(f"{path.stem}-{plain}{path.suffix}")
+
+
+def _stay(fleet: Fleet, quiet: bool) -> None:
+    """Without a screen, until interrupted; what happens is told on standard error."""
+    import time
+
+    told = dict.fromkeys(fleet.engines, 0)
+
+    def tell() -> None:
+        for engine in fleet.engines.values():
+            told[engine.name], events = engine.happened(told[engine.name])
+            for event in events if not quiet else ():
+                typer.echo(f"evewatch: {engine.name}: {event.text}", err=True)
+
+    fleet.start()
+    try:
+        while True:
+            tell()
+            time.sleep(0.25)
+    finally:
+        fleet.stop()
+        tell()

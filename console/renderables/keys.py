@@ -1,0 +1,71 @@
+"""The keys of a place as a line at the bottom of the screen, and as the lines of the help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from console.actions import FILTER, PROMPT, Action, Scope
+from console.lang import _
+from console.renderables.lines import Line, Span, fit, pad, spread, width_of
+
+COLUMN = 74
+"""Cells of a column of the help."""
+_ENTER = {PROMPT: "send", FILTER: "keep"}
+
+
+def footer(scope: Scope, width: int) -> Line:
+    """As many entries as fit, those of the right end always; a click runs the action."""
+    actions = scope.actions()
+    entries = list(_entries([a for a in actions if not a.right], scope))
+    right: Line = ()
+    for entry in _entries([a for a in actions if a.right], scope):
+        right = (*right, *entry)
+    if scope.where in _ENTER:
+        entries.insert(0, _entry("enter", _(_ENTER[scope.where]), "", False))
+    left: Line = (Span(" "),)
+    for entry in entries:
+        if width_of(left) + width_of(entry) + width_of(right) > width:
+            break
+        left = (*left, *entry)
+    return spread(left, right, width) if right else left
+
+
+def _entries(actions: Iterable[Action], scope: Scope) -> Iterator[Line]:
+    for several in neighbours(actions):
+        first = several[0]
+        yield _entry(keys_of(several), _(first.footer), first.name, bool(scope.forbidden(first)))
+
+
+def neighbours(actions: Iterable[Action]) -> Iterator[list[Action]]:
+    """Neighbours with the same words are one entry."""
+    for __, group in groupby(actions, key=lambda action: action.footer):
+        yield list(group)
+
+
+def keys_of(several: list[Action]) -> str:
+    """ "1-6", "-/+", or the one key."""
+    first, last = several[0].shown, several[-1].shown
+    if first == last:
+        return first
+    return f"{first}-{last}" if first.isdigit() else f"{first}/{last}"
+
+
+def _entry(shown: str, words: str, link: str, dimmed: bool) -> Line:
+    if dimmed:
+        return (Span(f"({shown} {words})  ", "faint"),)
+    return (Span(shown, "key", link), Span(f" {words}  ", "label", link))
+
+
+def help_lines(scope: Scope) -> list[Line]:
+    """One line an entry: its keys and what they do, or why not."""
+    return [_help(several, scope) for several in neighbours(scope.actions())]
+
+
+def _help(several: list[Action], scope: Scope) -> Line:
+    first = several[0]
+    why = scope.forbidden(first)
+    also = (k for k in first.keys[1:] if len(several) == 1)
+    keys = " ".join([keys_of(several), *also])
+    head = pad((Span(f" {keys}", "faint" if why else "key"),), 14)
+    return fit((*head, Span(f"({_(why)}) " if why else "", "faint"), Span(_(first.help))), COLUMN)

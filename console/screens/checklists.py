@@ -1,0 +1,257 @@
+"""Checklists: which there are, and one of them. Automatic items answer themselves, from the
+numbers of now; human ones ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from checklists import book
+from checklists.book import ANSWERS, Answer, Checklist, Outcome
+from checklists.book import Line as ItemLine
+from checklists.checks import ItemResult, answer
+from console import actions
+from console.pages import verdict_span, words
+from console.panels.listpane import ListPane
+from console.renderables.lines import Line, Span, fit, text_line
+from console.screens.dialogs import Entry, FormScreen, one_of, paragraph, required
+from console.screens.files import ask_file
+from console.screens.lists import ListScreen
+from console.screens.log import write
+from engine.errors import EngineError
+from playbooks.optlog.byhand import user
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+FORMATS = ("md", "html", "csv", "json")
+
+
+@dataclass
+class Filled:
+    """A checklist and what has been answered so far; the app keeps it while the console runs."""
+
+    checklist: Checklist
+    automatic: dict[str, ItemResult] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> dict[str, Answer]:
+        """The answers but those to items that the tool has found out itself since."""
+        seen = {name for name, result in self.automatic.items() if result.verdict != "unknown"}
+        return {name: a for name, a in self.answers.items() if name not in seen}
+
+    @property
+    def outcome(self) -> Outcome:
+        return book.merge(self.checklist, self.automatic, self.counted)
+
+
+def all_lists() -> list[Filled]:
+    """Those that ship. Raises ConfigError."""
+    return [Filled(book.load(name)) for name in book.names()]
+
+
+class ChecklistsScreen(ListScreen[Filled]):
+    PLACE = actions.CHECKLISTS
+    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLISTS, actions.FILTER)]
+    TITLE_TEXT = "Checklists"
+    HAS_DETAIL = True
+
+    def make_pane(self) -> ListPane[Filled]:
+        return ListPane(
+            lambda f: f.checklist.name, self._row, opens="screen.open_row",
+            on_choice=self.show_detail,
+        )  # fmt: skip
+
+    def items(self) -> Sequence[Filled]:
+        return self.console_app.checklists
+
+    def words_of(self, item: Filled) -> str:
+        return f"{item.checklist.name} {item.checklist.title}"
+
+    def _row(self, filled: Filled, width: int) -> Line:
+        started = bool(filled.automatic or filled.answers)
+        state = verdict_span(filled.outcome.verdict) if started else Span("· not started", "faint")
+        name = f"{filled.checklist.name:<18}"
+        return fit((Span(name, "value"), *_padded(state, 17), Span(filled.checklist.title)), width)
+
+    def detail_lines(self, item: Filled, width: int) -> tuple[Line, Sequence[Line]]:
+        auto = len(item.checklist.of_kind("auto"))
+        people = len(item.checklist.items) - auto
+        count = f"{auto} items answer themselves, {people} ask people"
+        lines = [*words(item.checklist.about, width), text_line(count, "faint")]
+        return (Span(item.checklist.title, "title"),), lines
+
+    def action_open_row(self) -> None:
+        if self.pane.choice is not None:
+            self.app.push_screen(ChecklistScreen(self.pane.choice))
+
+
+class ChecklistScreen(ListScreen[ItemLine]):
+    PLACE = actions.CHECKLIST
+    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLIST, actions.FILTER)]
+    HAS_DETAIL = True
+
+    class Examined(Message):
+        """The environment has been looked at, off the UI's thread."""
+
+        def __init__(self, environment: Mapping[str, Any] | None, error: str = "") -> None:
+            super().__init__()
+            self.environment, self.error = environment, error
+
+    def __init__(self, filled: Filled) -> None:
+        self.filled = filled
+        self.TITLE_TEXT = filled.checklist.title
+        super().__init__()
+
+    def make_pane(self) -> ListPane[ItemLine]:
+        return ListPane(
+            lambda line: line.item.id, item_row, opens="screen.answer_item",
+            on_choice=self.show_detail,
+        )  # fmt: skip
+
+    def items(self) -> Sequence[ItemLine]:
+        return self.filled.outcome.lines
+
+    def words_of(self, item: ItemLine) -> str:
+        i = item.item
+        return f"{i.id} {i.text} {i.kind} {i.severity} {i.owner} {item.result.verdict}"
+
+    def title_line(self) -> Line:
+        outcome = self.filled.outcome
+        counts = "  ".join(f"{n} {verdict}" for verdict, n in outcome.counts().items() if n)
+        title = (Span(f"{self.TITLE_TEXT}  ", "title"), verdict_span(outcome.verdict))
+        return (*title, Span(f"  {counts}", "faint"))
+
+    def detail_lines(self, item: ItemLine, width: int) -> tuple[Line, Sequence[Line]]:
+        i, found = item.item, item.result
+        who = f" by {item.by}" if item.by else ""
+        lines = [*words(i.text, width, role="value")]
+        lines += words(f"{found.verdict}{who}: {found.evidence}", width, role="text")
+        for label, text in (
+            ("why", i.why), ("do", i.remedy), ("undo", i.undo), ("look", i.command),
+        ):  # fmt: skip
+            lines += [
+                (Span(f"{label if at == 0 else '':<6}", "label"), *line)
+                for at, line in enumerate(words(text, max(1, width - 6)))
+                if text
+            ]
+        kind = "answers itself" if i.kind == "auto" else "asks people"
+        title = (Span(i.id, "title"), Span(f"  {kind} · {i.severity} · {i.owner}", "faint"))
+        return title, lines
+
+    # answering
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.action_update_answers()
+
+    def action_update_answers(self) -> None:
+        self.run_worker(self._examine, thread=True, exclusive=True)
+
+    def _examine(self) -> None:
+        """Versions and drivers take a second to look at: not in the UI's thread."""
+        from playbooks.steps.environment import examine
+
+        try:
+            report = examine()
+        except EngineError as error:
+            self.post_message(self.Examined(None, str(error)))
+        else:
+            self.post_message(self.Examined(report))
+
+    def on_checklist_screen_examined(self, message: Examined) -> None:
+        if message.error:
+            self.notify(message.error, severity="warning")
+        app = self.console_app
+        snapshot, config = app.bridge.poll(), app.bridge.settings
+        self.filled.automatic = {
+            item.id: answer(item, snapshot, config, message.environment)
+            for item in self.filled.checklist.of_kind("auto")
+        }
+        self.redraw()
+
+    def action_answer_item(self) -> None:
+        line = self.pane.choice
+        if line is None:
+            return
+        seen = self.filled.automatic.get(line.item.id)
+        if seen is not None and seen.verdict != "unknown":
+            self.notify("this item answers itself; u looks again", timeout=3)
+            return
+        given = self.filled.answers.get(line.item.id)
+        entries = [
+            Entry("answer", "answer", given.answer if given else "yes", ", ".join(ANSWERS),
+                  one_of(*ANSWERS, "")),
+            Entry("note", "note", given.note if given else "", "what you saw, or why not"),
+            Entry("by", "by", (given.by if given else user()) or ""),
+        ]  # fmt: skip
+        form = FormScreen("Is it so?", entries, words(line.item.text, 64, role="value"))
+        self.app.push_screen(form, lambda texts: self._answered(line.item.id, texts))
+
+    def _answered(self, name: str, texts: dict[str, str] | None) -> None:
+        if texts is None:
+            return
+        try:
+            if texts["answer"]:
+                given = Answer(texts["answer"], texts["by"] or None, texts["note"])
+                self.filled.answers[name] = given
+            else:
+                self.filled.answers.pop(name, None)
+        except EngineError as error:
+            self.notify(str(error), severity="warning")
+            return
+        self.redraw()
+        self.pane.move(1)
+
+    def action_sign_off(self) -> None:
+        outcome = self.filled.outcome
+        left = len(outcome.open)
+        text = f"The verdict is {outcome.verdict}; {left} items are open or not as they should be."
+        entry = Entry("by", "by", user() or "", "your name", required)
+        form = FormScreen("Sign the checklist off", [entry], paragraph(text))
+        self.app.push_screen(form, self._signed)
+
+    def _signed(self, texts: dict[str, str] | None) -> None:
+        if texts is None:
+            return
+        from playbooks.checkdoc import checklist_record
+        from playbooks.steps.checklist import conclude
+
+        app, filled = self.console_app, self.filled
+        target = app.bridge.poll().source.target
+        report = conclude(
+            filled.checklist, filled.automatic, filled.counted, target, signed_off_by=texts["by"]
+        )
+        write(app, app.log_book, lambda: checklist_record(report))
+
+    def action_export_shown(self) -> None:
+        export_outcome(self.console_app, self.filled)
+
+
+def item_row(line: ItemLine, width: int) -> Line:
+    kind = "auto " if line.item.kind == "auto" else "human"
+    must = "must  " if line.item.severity == "must" else "should"
+    state = _padded(verdict_span(line.result.verdict), 10)
+    return fit((*state, Span(f"{kind}  {must}  ", "label"), Span(line.item.text)), width)
+
+
+def _padded(span: Span, width: int) -> Line:
+    return (span, Span(" " * max(1, width - len(span.text))))
+
+
+def export_outcome(app: Console, filled: Filled) -> None:
+    def made(path: Path, fmt: str) -> str:
+        from playbooks.report import WRITERS
+        from playbooks.steps.checklist import conclude
+
+        target = app.bridge.poll().source.target
+        report = conclude(filled.checklist, filled.automatic, filled.counted, target)
+        return str(WRITERS[f".{fmt}"](report))
+
+    ask_file(app, "Export the checklist", f"{filled.checklist.name}.md", FORMATS, made)

@@ -1,0 +1,162 @@
+"""Small windows that ask: yes or no, or a few lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from console.lang import _
+from console.panels.lineview import LineView
+from console.renderables.conversation import wrap
+from console.renderables.lines import ALARM, BLANK, Line, Span, text_line
+
+WIDTH = 70
+"""Of a dialog, its frame included."""
+
+
+def paragraph(text: str, sign: str = "") -> list[Line]:
+    """Wrapped to a dialog's width."""
+    rows = wrap(_(text), WIDTH - 6 - len(sign) * 2)
+    head = f"{sign} " if sign else ""
+    return [
+        (Span(head if at == 0 else " " * len(head), "trouble"), Span(row))
+        for at, row in enumerate(rows)
+    ]
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Whoever only hits enter has said no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes", show=False),
+        Binding("n,escape,enter,q", "answer(False)", "no", show=False),
+    ]
+
+    def __init__(self, question: str, consequence: str, yes: str = "yes, do it") -> None:
+        super().__init__()
+        self._question = question
+        answers: Line = (
+            Span("y", "key", "screen.answer(True)"),
+            Span(f" {_(yes)}    ", "text", "screen.answer(True)"),
+            Span("n", "key", "screen.answer(False)"),
+            Span(" no (enter, esc)", "text", "screen.answer(False)"),
+        )
+        self._lines = [*paragraph(consequence, ALARM), BLANK, answers]
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as frame:
+            frame.border_title = _(self._question)
+            frame.can_focus = False
+            yield LineView(id="question")
+
+    def on_mount(self) -> None:
+        view = self.query_one("#question", LineView)
+        view.styles.height = len(self._lines)
+        self.call_after_refresh(view.set_lines, self._lines)
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a form."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    check: Callable[[str], str] = lambda text: ""
+    """What is wrong with a text, "" if nothing."""
+
+
+def required(text: str) -> str:
+    return "" if text.strip() else "something must stand here"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    return lambda text: "" if text.strip() in words else f"one of {', '.join(words)}"
+
+
+def number(low: float, high: float, whole: bool = False) -> Callable[[str], str]:
+    kind = "a whole number" if whole else "a number"
+
+    def check(text: str) -> str:
+        try:
+            value = int(text) if whole else float(text)
+        except ValueError:
+            value = float("nan")
+        return "" if low <= value <= high else f"{kind} from {low:g} to {high:g}"
+
+    return check
+
+
+class FormScreen(ModalScreen[dict[str, str] | None]):
+    """The texts by name, or None when it was left. Enter goes on, in the last line it is done."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "leave", show=False),
+        Binding("ctrl+s", "finish", "done", show=False, priority=True),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+    ]
+
+    def __init__(self, title: str, entries: Sequence[Entry], above: Sequence[Line] = ()) -> None:
+        super().__init__()
+        self._title_text, self._entries, self._above = title, entries, list(above)
+        self._inputs = [
+            Input(e.value, placeholder=_(e.hint), compact=True, id=f"entry-{e.name}")
+            for e in entries
+        ]
+        self._above_view, self._note = LineView(id="above"), LineView(id="note")
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as frame:
+            frame.border_title = _(self._title_text)
+            frame.border_subtitle = _("ctrl+s done · esc leave")
+            frame.can_focus = False
+            yield self._above_view
+            for entry, line in zip(self._entries, self._inputs, strict=True):
+                with Horizontal(classes="entry"):
+                    yield Label(_(entry.label), markup=False)
+                    yield line
+            yield self._note
+
+    def on_mount(self) -> None:
+        self._above_view.styles.height = len(self._above)
+        self._above_view.display = bool(self._above)
+        self.call_after_refresh(self._above_view.set_lines, self._above)
+        for line in self._inputs:
+            line.cursor_blink = False
+        self.set_focus(self._inputs[0])
+
+    @on(Input.Submitted)
+    def _next(self, event: Input.Submitted) -> None:
+        at = self._inputs.index(event.input)
+        if at + 1 < len(self._inputs):
+            self.set_focus(self._inputs[at + 1])
+        else:
+            self.action_finish()
+
+    def action_finish(self) -> None:
+        for entry, line in zip(self._entries, self._inputs, strict=True):
+            if wrong := entry.check(line.value):
+                self._note.set_lines(
+                    [text_line(f"{ALARM} {_(entry.label)}: {_(wrong)}", "trouble")]
+                )
+                self.set_focus(line)
+                return
+        self.dismiss(
+            {e.name: i.value.strip() for e, i in zip(self._entries, self._inputs, strict=True)}
+        )
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,52 @@
+"""Asking for a file to write to, and writing it off the UI's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from console.screens.dialogs import ConfirmScreen, Entry, FormScreen
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+Make = Callable[[Path, str], str]
+"""The path and its format, one of those allowed -> the file's text."""
+
+
+def ask_file(app: Console, title: str, name: str, formats: Sequence[str], make: Make) -> None:
+    """The ending of the name says the format. A file that is there is only replaced on a yes."""
+
+    def check(text: str) -> str:
+        path = Path(text).expanduser()
+        if path.suffix.lstrip(".") not in formats:
+            return f"the name must end in {', '.join('.' + f for f in formats)}"
+        return "" if path.absolute().parent.is_dir() else "there is no such folder"
+
+    def entered(texts: dict[str, str] | None) -> None:
+        if texts is None:
+            return
+        path = Path(texts["file"]).expanduser()
+        if path.exists():
+            question = ConfirmScreen(
+                f"Replace {path.name}?", f"{path} is there already.", "replace"
+            )
+            app.push_screen(question, lambda yes: _write(app, path, make) if yes else None)
+        else:
+            _write(app, path, make)
+
+    app.push_screen(FormScreen(title, [Entry("file", "file", name, check=check)]), entered)
+
+
+def _write(app: Console, path: Path, make: Make) -> None:
+    def work() -> None:
+        try:
+            path.write_text(make(path, path.suffix.lstrip(".")), "utf-8")
+        except (OSError, EngineError) as error:
+            app.say(f"{path}: not written ({error})", severity="error")
+        else:
+            app.say(f"written: {path}")
+
+    app.run_worker(work, thread=True)

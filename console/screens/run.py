@@ -1,0 +1,52 @@
+"""One run of a playbook: watched step by step. Leaving the screen does not end the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from console import actions
+from console.renderables.frame import Frame
+from console.renderables.lines import Line, Span
+from console.renderables.run import run_page
+from console.runs import PlaybookRun
+from console.screens.files import ask_file
+from console.screens.lists import PageScreen
+
+FORMATS = ("md", "html", "csv", "json")
+
+
+class RunScreen(PageScreen):
+    PLACE = actions.RUN
+    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.RUN)]
+
+    def __init__(self, run: PlaybookRun) -> None:
+        super().__init__()
+        self.run_shown = run
+
+    def page(self, frame: Frame, width: int) -> tuple[Line, Sequence[Line]]:
+        title = (Span(self.run_shown.playbook.title, "title"),)
+        return title, run_page(self.run_shown, self.console_app.clock(), max(20, width))
+
+    def action_cancel_run(self) -> None:
+        self.console_app.runs.cancel()
+
+    def action_export_shown(self) -> None:
+        report = self.run_shown.report
+        if report is None:
+            self.notify("there is no report before it has ended", severity="warning", timeout=3)
+            return
+
+        def made(path: Path, fmt: str) -> str:
+            from playbooks.report import WRITERS
+
+            return str(WRITERS[f".{fmt}"](report))
+
+        name = f"{self.run_shown.playbook.name}.md"
+        ask_file(self.console_app, "Export the report", name, FORMATS, made)
+
+    def copied(self) -> tuple[str, str]:
+        return "the run", f"{self.run_shown.playbook.title}\n{self.pane.text}"

@@ -1,0 +1,76 @@
+"""What an adapter is, and the names that vLLM's imitators share with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.remote.page import Page
+from engine.remote.scrape import Names, Scrape, read
+
+INSIDE = (
+    "KV pages by state, tail waste, what contiguous memory would fit",
+    "where a step's time goes and what bounds it",
+    "single requests",
+)
+"""What no metrics page tells."""
+NO_CAP = "the batch cap"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    name: str
+    """As in reports and fleet files: vllm."""
+    title: str
+    prefixes: tuple[str, ...]
+    """Of metrics that only this engine exports."""
+    names: Names = field(default_factory=Names)
+    cannot_know: tuple[str, ...] = INSIDE
+    """What its metrics do not tell, for the operator."""
+    chats: bool = True
+    """It answers /v1/chat/completions."""
+    also: tuple[str, ...] = ()
+    """Samples that `read` looks at beside those of `names`."""
+
+    def reads(self) -> set[str]:
+        """The samples it needs of a page."""
+        return self.names.samples() | set(self.also)
+
+    def read(self, page: Page) -> Scrape:
+        return read(page, self.names)
+
+
+def prefixed(prefix: str, *names: str) -> tuple[str, ...]:
+    return tuple(prefix + name for name in names)
+
+
+def vllm_names(prefix: str) -> Names:
+    """vLLM's names, newest first; LMDeploy took them over, TensorRT-LLM for the most part."""
+
+    def named(*names: str) -> tuple[str, ...]:
+        return prefixed(prefix, *names)
+
+    return Names(
+        running=named("num_requests_running"),
+        waiting=named("num_requests_waiting"),
+        also_waiting=named("num_requests_swapped"),
+        usage=named("kv_cache_usage_perc", "gpu_cache_usage_perc", "kv_cache_utilization"),
+        finished=named("request_success_total"),
+        counters={
+            "output_tokens": named("generation_tokens_total"),
+            "prompt_tokens": named("prompt_tokens_total"),
+            "preemptions": named("num_preemptions_total"),
+            "cache_queries": named("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
+            "cache_hits": named("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
+            "steps": named("iteration_tokens_total_count"),
+        },
+        histograms={
+            "ttft": named("time_to_first_token_seconds"),
+            # The old name holds the gaps between tokens: the best there is for both.
+            "tpot": named("request_time_per_output_token_seconds", "time_per_output_token_seconds"),
+            "itl": named("inter_token_latency_seconds", "time_per_output_token_seconds"),
+            "e2e": named("e2e_request_latency_seconds"),
+            "queue": named("request_queue_time_seconds"),
+            "prefill": named("request_prefill_time_seconds"),
+            "decode": named("request_decode_time_seconds"),
+        },
+    )

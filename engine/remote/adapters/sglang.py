@@ -1,0 +1,77 @@
+"""SGLang (`--enable-metrics`): a series per rank, of which several may repeat the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.remote.adapters.base import INSIDE, Adapter, prefixed
+from engine.remote.page import Labels, Page
+from engine.remote.scrape import Names, Scrape, read
+
+SAME_WORK = ("tp_rank", "pp_rank", "moe_ep_rank", "pid")
+"""Labels that tell ranks of one engine apart."""
+
+
+class Sglang(Adapter):
+    def read(self, page: Page) -> Scrape:
+        scrape = read(page, self.names, one_rank)
+        asked = scrape.counters.get("prompt_tokens")
+        if asked and "cache_hits" in scrape.counters:
+            scrape.counters["cache_queries"] = asked
+        # Its pages may be single tokens, and their size is not exported: count in tokens.
+        scrape.pools = tuple(replace(pool, page_tokens=1.0) for pool in scrape.pools)
+        return scrape
+
+
+def one_rank(series: Iterable[Labels]) -> set[Labels]:
+    """The lowest rank of each data-parallel engine: the others report the same requests again.
+    With priorities, the series without one is the total of the others."""
+    several = list(series)
+    totals = [key for key in several if dict(key).get("priority") == ""]
+    lowest: dict[Labels, Labels] = {}
+    for key in totals or several:
+        group = tuple((name, value) for name, value in key if name not in SAME_WORK)
+        if group not in lowest or _position(key) < _position(lowest[group]):
+            lowest[group] = key
+    return set(lowest.values())
+
+
+def _position(key: Labels) -> list[tuple[int, str]]:
+    values = [dict(key).get(name, "") for name in SAME_WORK]
+    return [(int(v) if v.isascii() and v.isdigit() and len(v) < 9 else -1, v) for v in values]
+
+
+def _named(*names: str) -> tuple[str, ...]:
+    return prefixed("sglang:", *names)
+
+
+SGLANG = Sglang(
+    name="sglang",
+    title="SGLang",
+    prefixes=("sglang:",),
+    names=Names(
+        running=_named("num_running_reqs"),
+        waiting=_named("num_queue_reqs"),
+        cap=_named("max_running_requests"),
+        usage=_named("token_usage"),
+        pages=_named("max_total_num_tokens"),
+        counters={
+            "output_tokens": _named("generation_tokens_total"),
+            "prompt_tokens": _named("prompt_tokens_total"),
+            "cache_hits": _named("cached_tokens_total"),
+            "preemptions": _named("num_retracted_requests_total", "num_retracted_reqs_total"),
+            "requests": _named("num_requests_total"),
+            "aborted": _named("num_aborted_requests_total"),
+        },
+        histograms={
+            "ttft": _named("time_to_first_token_seconds"),
+            "tpot": _named("time_per_output_token_seconds", "inter_token_latency_seconds"),
+            "itl": _named("inter_token_latency_seconds"),
+            "e2e": _named("e2e_request_latency_seconds"),
+            "queue": _named("queue_time_seconds"),
+        },
+        gauges={"output_tok_s": _named("gen_throughput"), "hit_ratio": _named("cache_hit_rate")},
+    ),
+    cannot_know=(*INSIDE, "why requests ended"),
+)

@@ -1,0 +1,358 @@
+"""RemoteEngine: an external engine with the surface of the embedded one.
+
+It polls on a thread of its own and keeps the last good numbers, with a state, an age and a
+reason for when they are not of now. What only the inside of an engine can do raises
+NotAvailable.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.remote import view
+from engine.remote.adapters import NAMES, by_name
+from engine.remote.adapters.base import Adapter
+from engine.remote.chat import Chat
+from engine.remote.client import Client
+from engine.remote.controls import OutOfReach
+from engine.remote.errors import NotAvailable, Trouble, Unparsable, Unreachable
+from engine.remote.numbers import Numbers
+from engine.remote.probe import Card, Found, Probe
+from engine.remote.tracker import Tracker
+from engine.request import SamplingParams
+from engine.snapshot import EngineInfo, Event, Snapshot, Source, SourceState
+from engine.stream import Stream
+
+log = logging.getLogger(__name__)
+INTERVAL_S = 1.0
+STALL_S = 30.0
+"""Requests are in the engine and no counter moves for so long: the alarm says so."""
+KEPT = 900
+"""Snapshots of the past that `series` gives."""
+EVENTS = 100
+
+Prompt = str | list[dict[str, str]] | list[int]
+
+
+class RemoteEngine(OutOfReach):
+    """Made by `attach`. Methods may be called from any thread.
+
+    `clock` is Unix seconds, `monotonic` seconds for rates; both are for tests.
+    """
+
+    stale_after_s: float
+    """Age at which a live number would be an old one."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        expected: str | None = None,
+        interval_s: float = INTERVAL_S,
+        cap: int | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = client.url
+        self.name = name or client.url.partition("://")[2]
+        self.group = group
+        self.interval_s = interval_s
+        self.stale_after_s = max(5.0, 2.5 * interval_s)
+        self._client, self._probe = client, Probe(client, expected)
+        self._cap, self._clock, self._monotonic = cap, clock, monotonic
+        self._tracker = Tracker()
+        self._adapter: Adapter | None = by_name(expected) if expected else None
+        self._card = Card()
+        self._numbers: Numbers | None = None
+        self._misses = 0
+        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self._said = 0
+        self._good = Snapshot(time=clock())
+        self._state = SourceState.STALE
+        self._reason: str | None = "not asked yet"
+        self._seq = 0
+        self._kept: deque[Snapshot] = deque(maxlen=KEPT)
+        self._lock, self._polling = threading.RLock(), threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._chats: dict[str, Chat] = {}
+
+    # what it is
+
+    @property
+    def config(self) -> EngineConfig:
+        return EngineConfig(model=self.model or self.name)
+
+    @property
+    def model(self) -> str | None:
+        """As its API or its metrics call it."""
+        return self._card.model or self._good.engine.model
+
+    @property
+    def loading(self) -> str:
+        """What the console says until the first answer."""
+        return f"the metrics of {self.name}"
+
+    @property
+    def engine(self) -> str | None:
+        """The engine found: vllm, sglang, …"""
+        return self._adapter.name if self._adapter else None
+
+    @property
+    def title(self) -> str:
+        return self._adapter.title if self._adapter else "an unknown engine"
+
+    @property
+    def cannot_know(self) -> tuple[str, ...]:
+        """What this engine does not tell, in words."""
+        return self._adapter.cannot_know if self._adapter else ()
+
+    @property
+    def restarts(self) -> int:
+        """How often its counters began again since we watch."""
+        return self._tracker.restarts
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """The latest in a form that merges with others'; None while it is not live."""
+        with self._lock:
+            return self._numbers if self._state is SourceState.LIVE else None
+
+    @property
+    def tracker(self) -> Tracker:
+        """Counters and histograms since we watch, over restarts."""
+        return self._tracker
+
+    # life
+
+    def start(self) -> None:
+        """Ask once, then go on asking on a thread. A target that is down is no error: it is
+        watched until it is up."""
+        if self._thread is None:
+            self.poll()
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._live, name="remote", daemon=True)
+            self._thread.start()
+
+    def _live(self) -> None:
+        while not self._ended.wait(self.interval_s):
+            try:
+                self.poll()
+            except Exception as error:  # one bad poll must not end the watch
+                log.exception("polling %s", self.url)
+                self._failed(Unparsable(f"not understood ({type(error).__name__})"))
+
+    def stop(self) -> None:
+        self._ended.set()
+        for chat in list(self._chats.values()):
+            chat.cancel()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+        if thread is None or not thread.is_alive():
+            self._client.close()
+
+    # numbers
+
+    def poll(self) -> Snapshot:
+        """Scrape once, now. What goes wrong is in the Snapshot's source, not raised."""
+        with self._polling:
+            try:
+                found = self._probe.scrape()
+            except Trouble as trouble:
+                self._failed(trouble)
+            else:
+                self._took(found)
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """The latest, with its age as of now; the last good numbers while there are no new."""
+        with self._lock:
+            now = self._clock()
+            age = max(0.0, now - self._good.time)
+            source = Source(self._state, self.engine or "unknown", self.url, age, self._reason)
+            inner = self._good.source
+            if self._state is SourceState.LIVE and inner.state is not SourceState.LIVE:
+                # EveWatch says of itself that its numbers are old.
+                source = replace(source, state=inner.state, age_s=inner.age_s, reason=inner.reason)
+            return replace(self._good, source=source, events=self._all_events())
+
+    def series(self) -> tuple[Snapshot, ...]:
+        """The live Snapshots of the recent past, the oldest first."""
+        with self._lock:
+            return tuple(self._kept)
+
+    def _all_events(self) -> tuple[Event, ...]:
+        if not self._good.events:
+            return tuple(self._events)
+        both = sorted((*self._good.events, *self._events), key=lambda event: event.time)
+        return tuple(both[-EVENTS:])
+
+    def _failed(self, trouble: Trouble) -> None:
+        with self._lock:
+            self._misses += 1
+            state = trouble.state
+            hiccup = isinstance(trouble, Unreachable) and not trouble.certain
+            if hiccup and self._misses == 1 and self._seq:
+                state = SourceState.STALE
+            if state is not self._state:
+                self._say("error", f"{state.value.replace('_', ' ')}: {trouble}")
+            self._state, self._reason = state, str(trouble)
+
+    def _took(self, found: Found) -> None:
+        with self._lock:
+            now = self._clock()
+            before = self._tracker.restarts, self._tracker.counters.get("preemptions", 0.0)
+            if self._cap is not None and found.scrape.cap is None:
+                found.scrape.cap = float(self._cap)
+            numbers = self._tracker.push(found.scrape, self._monotonic())
+            self._greet(found, now)
+            self._report_changes(*before)
+            self._adapter, self._card = found.adapter, self._probe.card or Card()
+            self._numbers, self._misses = numbers, 0
+            self._state, self._reason = SourceState.LIVE, None
+            self._seq += 1
+            if found.own is not None:
+                own = found.own
+                self._good = replace(own, seq=self._seq, time=now - own.source.age_s)
+            else:
+                self._good = self._view(found, numbers, now)
+            self._kept.append(self.snapshot())
+
+    def _view(self, found: Found, numbers: Numbers, now: float) -> Snapshot:
+        scrape, gauges = found.scrape, found.scrape.gauges
+        info = EngineInfo(
+            model=scrape.model,
+            note=view.note(scrape.notes, numbers),
+            max_model_len=self._card.max_model_len,
+            uptime_s=max(0.0, now - scrape.started) if scrape.started else None,
+            alarm=self._alarm(numbers),
+        )
+        return Snapshot(
+            seq=self._seq,
+            time=now,
+            engine=info,
+            queue=view.queue(numbers),
+            batch=view.batch(numbers, gauges),
+            kv=view.kv(numbers, gauges),
+            memory=view.memory(gauges),
+            latency=view.latency(numbers),
+            stages=view.stages(numbers),
+            finished={name: round(value) for name, value in numbers.finished.items()},
+        )
+
+    def _alarm(self, numbers: Numbers) -> str | None:
+        inside = (numbers.running or 0) + (numbers.waiting or 0)
+        still = self._monotonic() - self._tracker.progress
+        if not inside or still < STALL_S or "output_tokens" not in numbers.totals:
+            return None
+        return f"{inside:.0f} requests are in the engine and no token came for {still:.0f} s"
+
+    def _greet(self, found: Found, now: float) -> None:
+        if not self._seq:
+            self._say("info", f"found {found.adapter.title} at {self.url}")
+            if found.adapter.cannot_know:
+                self._say("info", f"it does not tell: {'; '.join(found.adapter.cannot_know)}")
+        elif self._state is not SourceState.LIVE:
+            self._say("info", f"live again after {now - self._good.time:.0f} s")
+        if self._adapter is not None and found.adapter.name != self._adapter.name:
+            self._say("info", f"another engine answers: {found.adapter.title}")
+
+    def _report_changes(self, restarts: int, preemptions: float) -> None:
+        if self._tracker.restarts > restarts:
+            self._say("info", "it restarted: its counters began again")
+        grown = self._tracker.counters.get("preemptions", 0.0) - preemptions
+        if grown > 0 and self._seq:
+            self._say("preempt", f"preempted {grown:.0f} times since the last look")
+
+    def _say(self, kind: str, text: str) -> None:
+        self._events.append(Event(self._clock(), kind, text))
+        self._said += 1
+
+    def happened(self, since: int = 0) -> tuple[int, tuple[Event, ...]]:
+        """Events after the first `since`, as far as they are kept, and how many there were."""
+        with self._lock:
+            new = min(self._said - since, len(self._events))
+            return self._said, tuple(self._events)[len(self._events) - new :]
+
+    # requests
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        source: str = "console",
+        timeout_s: float | None = None,
+    ) -> Stream:
+        """Ask over the OpenAI API; the answer streams on a thread of its own.
+
+        Raises NotAvailable where the engine has no such API.
+        """
+        if not self._chats_with():
+            raise NotAvailable(self.why_not("submit"))
+        chat = Chat(self._client, self.model, prompt, params, timeout_s)
+        self._chats[chat.stream.request_id] = chat
+        chat.start(lambda: self._chats.pop(chat.stream.request_id, None))
+        return chat.stream
+
+    def cancel(self, request_id: str) -> None:
+        """Of what this console asked; others' requests are out of reach."""
+        chat = self._chats.get(request_id)
+        if chat is not None:
+            chat.cancel()
+
+    # controls: the inside of an engine
+
+    def why_not(self, control: str) -> str:
+        """Why that control is not to be had from outside, "" if it is."""
+        if control == "cancel" or (control == "submit" and self._chats_with()):
+            return ""
+        if control == "submit":
+            return f"{self.title} has no OpenAI API at the address of its metrics"
+        if control == "measure":
+            return f"from a shell: evewatch check PLAYBOOK --target {self.url}"
+        return f"{self.name} is {self.title}: watched from outside, not changed"
+
+    def _chats_with(self) -> bool:
+        return self._adapter is None or self._adapter.chats
+
+
+def attach(
+    url: str,
+    token: str | None = None,
+    *,
+    name: str | None = None,
+    group: str | None = None,
+    engine: str | None = None,
+    interval_s: float = INTERVAL_S,
+    cap: int | None = None,
+    transport: httpx.BaseTransport | None = None,
+    **clocks: Any,
+) -> RemoteEngine:
+    """Watch the engine at `url`; nothing is asked of it before `poll` or `start`.
+
+    `engine` is the one expected there (any, when None), `group` the name that replicas of one
+    service share, `cap` the batch cap where we know it and the engine does not tell.
+    Raises ConfigError for an address or a name that cannot be.
+    """
+    if engine is not None and engine not in NAMES:
+        raise ConfigError(f"engine {engine!r}: expected one of {', '.join(NAMES)}")
+    if not interval_s > 0:
+        raise ConfigError(f"interval: expected seconds above 0, got {interval_s:g}")
+    client = Client(url, token, transport)
+    return RemoteEngine(
+        client, name=name, group=group, expected=engine, interval_s=interval_s, cap=cap, **clocks
+    )

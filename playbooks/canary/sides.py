@@ -1,0 +1,270 @@
+"""The two sides of a canary: engines in this process, or endpoints by URL, behind one face."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import httpx
+import psutil
+
+from engine.core import Engine
+from engine.errors import EngineError, EngineStopped
+from engine.models import LoadedModel
+from engine.request import FinishReason, SamplingParams
+from engine.snapshot import Snapshot, SourceState
+from playbooks.canary.evidence import Gauge
+from playbooks.canary.turns import Turns
+from playbooks.load.endpoint import Endpoint, EndpointSpec
+from playbooks.load.record import Record
+from playbooks.load.targets import EmbeddedTarget, Failed, Target
+
+ASK_S = 120.0
+"""A golden or marked prompt that is not answered by then has failed."""
+SOURCE = "canary"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a side answered to one prompt."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    """Of an endpoint: its words, by number, because it tells no ids."""
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A chat, and how many tokens come back at most."""
+
+    messages: tuple[dict[str, str], ...]
+    tokens: int
+    ignore_eos: bool = False
+
+
+class Side(Protocol):
+    name: str
+    target: Target
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
+        """Greedy answers in order, all at once or one after another; None where one failed."""
+
+    async def gauges(self) -> list[Gauge]:
+        """What could run out, as it stands now; empty where nobody can tell."""
+
+    async def left(self) -> int | None:
+        """What requests still hold when none is open; None: not known."""
+
+    def held_ns(self, start: int, end: int) -> int:
+        """How long it stood back for the other side between two moments, in ns."""
+
+
+class EmbeddedSide:
+    """An engine that `turns` steps. `shows_process`: its gauges include the process itself."""
+
+    def __init__(self, name: str, engine: Engine, turns: Turns, shows_process: bool = True) -> None:
+        self.name, self.engine, self._turns = name, engine, turns
+        self._shows_process = shows_process
+        self.target: Target = _Live(engine, SOURCE)
+        self._process = psutil.Process()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def loaded(self) -> LoadedModel:
+        return self.engine.loaded
+
+    def describe(self) -> dict[str, Any]:
+        return self.target.describe()
+
+    async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
+        waiting, found = [self._answer(ask) for ask in asks], []
+        if together:
+            return list(await asyncio.gather(*waiting))
+        for one in waiting:
+            found.append(await one)
+        return found
+
+    async def _answer(self, ask: Ask) -> Said | None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        params = SamplingParams(ask.tokens, ignore_eos=ask.ignore_eos)
+        try:
+            stream = self.engine.submit(self._prompt(ask), params, source=SOURCE)
+        except EngineStopped:
+            return None
+        stream.listen(lambda: _wake(loop, ended) if stream.closed else None)
+        try:
+            async with asyncio.timeout(ASK_S):
+                await ended.wait()
+        except BaseException as error:
+            self.engine.cancel(stream.request_id)
+            if isinstance(error, TimeoutError):
+                return None
+            raise
+        event = stream.poll()
+        assert event is not None
+        if event.error is not None or not event.token_ids:
+            return None
+        return Said(event.text, event.token_ids, event.finish_reason is FinishReason.STOP)
+
+    def _prompt(self, ask: Ask) -> list[int]:
+        """As `Case.tokens` has it: these prompts are short, and a thread is not worth its while."""
+        tokenizer = self.loaded.tokenizer
+        if tokenizer.has_chat:
+            return tokenizer.chat(ask.messages)
+        return tokenizer.encode(_plain(ask))
+
+    async def gauges(self) -> list[Gauge]:
+        """KV memory that no request owns, which is exact, and what the process holds."""
+        ledger = await self._ledger()
+        cache = self.engine.cache
+        layers, layout = len(cache.layers), cache.layout
+        lost = ledger.unowned.get("pages", 0) * layout.page_bytes * layers
+        lost += ledger.unowned.get("slabs", 0) * layout.slab_bytes * layers
+        found = [Gauge("KV memory that nobody owns", max(lost, 0), cache.bytes, exact=True)]
+        if self._shows_process:
+            rss = self._process.memory_info().rss
+            room = rss + psutil.virtual_memory().available
+            found.append(Gauge("resident memory of the process", rss, room))
+        return found
+
+    async def left(self) -> int | None:
+        return sum((await self._ledger()).totals.values())
+
+    def held_ns(self, start: int, end: int) -> int:
+        return self._turns.held_ns(self.name, start, end)
+
+    async def _ledger(self) -> Any:
+        from engine.ledger import take_ledger
+
+        return await self._turns.call(lambda: take_ledger(self.engine.stepper))
+
+
+def _plain(ask: Ask) -> str:
+    """For a model that knows no chats."""
+    return "\n\n".join(m["content"] for m in ask.messages) + "\n\n"
+
+
+class _Live(EmbeddedTarget):
+    """An engine that has died fails its requests; it does not end the traffic of the other."""
+
+    async def send(self, prepared: Any, record: Record) -> None:
+        try:
+            await super().send(prepared, record)
+        except EngineStopped as error:
+            raise Failed("engine_stopped", str(error)) from error
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is over
+        loop.call_soon_threadsafe(ended.set)
+
+
+class EndpointSide:
+    """An OpenAI-compatible endpoint. `transport` and `scrape` replace the network in tests."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: EndpointSpec,
+        transport: httpx.AsyncBaseTransport | None = None,
+        scrape: Callable[[], Awaitable[Snapshot | None]] | None = None,
+    ) -> None:
+        self.name, self._spec = name, spec
+        self.endpoint = Endpoint(spec, transport)
+        self.target: Target = self.endpoint
+        self._transport = transport
+        self._scrape = scrape or self._from_metrics
+        self._meter: Any = None
+        self._words: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        """Raises Unreachable when nobody answers."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.endpoint)  # asks for the model's name
+        key = {"Authorization": f"Bearer {self._spec.key}"} if self._spec.key else {}
+        self._client = httpx.AsyncClient(
+            base_url=self._spec.base, headers=key, timeout=ASK_S, trust_env=False,
+            transport=self._transport,
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    def describe(self) -> dict[str, Any]:
+        return self.target.describe()
+
+    async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
+        if together:
+            return list(await asyncio.gather(*map(self._answer, asks)))
+        return [await self._answer(ask) for ask in asks]
+
+    async def _answer(self, ask: Ask) -> Said | None:
+        body: dict[str, Any] = {
+            "model": self.endpoint.model, "max_tokens": ask.tokens, "temperature": 0,
+        }  # fmt: skip
+        if self._spec.chat:
+            body["messages"] = list(ask.messages)
+        else:
+            body["prompt"] = _plain(ask)
+        try:
+            answer = await self._client.post(self._spec.path, json=body)
+            choice = answer.raise_for_status().json()["choices"][0]
+            text = choice["message"]["content"] if self._spec.chat else choice["text"]
+        except (httpx.HTTPError, ValueError, LookupError, TypeError):
+            return None
+        if not isinstance(text, str) or not text:
+            return None
+        ids = tuple(self._words.setdefault(word, len(self._words)) for word in text.split())
+        return Said(text, ids or (0,), choice.get("finish_reason") == "stop")
+
+    async def gauges(self) -> list[Gauge]:
+        """What the endpoint's metrics say of its KV cache and its process."""
+        snapshot = await self._scrape()
+        if snapshot is None:
+            return []
+        found = []
+        rss, available = snapshot.memory.rss_bytes, snapshot.memory.available_bytes
+        if rss is not None and available is not None:
+            found.append(Gauge("resident memory", rss, rss + available))
+        if snapshot.kv.usage is not None:
+            found.append(Gauge("KV cache in use", snapshot.kv.usage, 1.0, "of all"))
+        return found
+
+    async def _from_metrics(self) -> Snapshot | None:
+        """The endpoint's Snapshot; None where it exports none that we can read."""
+
+        def poll() -> Snapshot:
+            if self._meter is None:
+                from engine.remote import attach
+
+                self._meter = attach(self._spec.base, self._spec.key)
+            found: Snapshot = self._meter.poll()
+            return found
+
+        try:
+            snapshot = await asyncio.to_thread(poll)
+        except (EngineError, OSError):
+            return None
+        return snapshot if snapshot.source.state is SourceState.LIVE else None
+
+    async def left(self) -> int | None:
+        return None
+
+    def held_ns(self, start: int, end: int) -> int:
+        return 0  # each has its own machine, as far as we know

@@ -1,0 +1,325 @@
+"""Who may ask, how much, and how long: every refusal in OpenAI's shape, the engine untouched."""
+
+import json
+import time
+
+import httpx
+import pytest
+
+from console.server import ServerSettings
+from engine.errors import ConfigError
+from served import eventually, serving
+
+SHORT = {"prompt": [5, 6], "max_tokens": 2, "temperature": 0}
+
+
+def settings(**changes):
+    return ServerSettings(port=0, **{"drain_s": 1.0} | changes)
+
+
+def head(path="/v1/completions", length=0, **headers):
+    lines = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": length}
+    given = "".join(f"{k.replace('_', '-')}: {v}\r\n" for k, v in (lines | headers).items())
+    return f"POST {path} HTTP/1.1\r\n{given}\r\n".encode()
+
+
+def answer_of(wire):
+    """Status and body of the one answer on a socket that the server then closes."""
+    data = b""
+    while chunk := wire.recv(65536):
+        data += chunk
+    top, _, body = data.partition(b"\r\n\r\n")
+    return int(top.split()[1]), json.loads(body)["error"]
+
+
+def untouched(served):
+    return served.engine.telemetry.totals["requests"] == 0 and served.engine.ledger().is_zero
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """Small limits, so that tests need not wait."""
+    limits = settings(max_body=2000, max_header=2000, head_s=0.3, body_s=0.3, max_prompt_tokens=20)
+    with serving(settings=limits) as served:
+        yield served
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(strict, whole):
+    with strict.wire() as wire:
+        if whole:
+            wire.sendall(head(length=2001))
+        else:  # no length given: refused at the byte that is too many
+            chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
+            top = head(Transfer_Encoding="chunked").replace(b"Content-Length: 0\r\n", b"")
+            wire.sendall(top + chunk * 2)
+        status, error = answer_of(wire)
+    assert (status, error["code"]) == (413, "request_too_large")
+    assert untouched(strict)
+
+
+def test_a_body_that_comes_too_slowly_ends(strict):
+    with strict.wire() as wire:
+        wire.sendall(head(length=100) + b"{")
+        status, error = answer_of(wire)
+    assert (status, error["code"]) == (408, "timeout")
+    assert untouched(strict)
+
+
+@pytest.mark.parametrize("first", [b"", b"POST /v1/comp", b"GET /health HTTP/1.1\r\nHost: a\r\n"])
+def test_slow_loris_a_head_that_is_never_complete_ends(strict, first):
+    with strict.wire() as wire:
+        wire.sendall(first)
+        start = time.monotonic()
+        status, error = answer_of(wire)
+        assert time.monotonic() - start < 5
+    assert (status, error["code"]) == (408, "timeout")
+
+
+def test_slow_loris_further_bytes_buy_no_further_time(strict):
+    with strict.wire() as wire:
+        start = time.monotonic()
+        wire.settimeout(0.05)
+        wire.sendall(b"GET /health HTTP/1.1\r\n")
+        data = b""
+        while not data and time.monotonic() - start < 5:
+            wire.sendall(b"X-A: b\r\n")
+            try:
+                data = wire.recv(100)
+            except TimeoutError:
+                continue
+        assert b" 408 " in data
+
+
+def test_a_second_request_on_a_kept_connection_must_come_in_time_too(strict):
+    with strict.wire() as wire:
+        wire.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in wire.recv(1000)
+        wire.sendall(b"GET /hea")
+        assert answer_of(wire)[0] == 408
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_head_that_is_too_large_is_refused(strict, whole):
+    top = head(X_Long="a" * 3000, Connection="close")
+    with strict.wire() as wire:
+        wire.sendall(top if whole else top[:-2])
+        assert answer_of(wire)[0] == 431
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"nonsense\r\n\r\n"])
+def test_what_is_no_http_is_answered_and_closed(strict, data):
+    with strict.wire() as wire:
+        wire.sendall(data)
+        status, error = answer_of(wire)
+    assert (status, error["code"]) == (400, "bad_http")
+    assert untouched(strict)
+
+
+def test_only_json_is_read(strict):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        made = strict.http.post(
+            strict.url + "/v1/completions",
+            content=json.dumps(SHORT),
+            headers={"content-type": kind},
+        )
+        assert made.status_code == 415
+    packed = strict.http.post(
+        strict.url + "/v1/completions", content=b"x",
+        headers={"content-type": "application/json", "content-encoding": "gzip"},
+    )  # fmt: skip
+    assert packed.status_code == 400
+    assert untouched(strict)
+
+
+def test_a_prompt_that_is_too_long_is_refused(strict):
+    made = strict.post(prompt=[5] * 21)
+    assert made.status_code == 400
+    assert made.json()["error"]["code"] == "context_length_exceeded"
+    assert untouched(strict)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/completions", 405), ("POST", "/health", 405), ("GET", "/v2", 404),
+     ("DELETE", "/v1/models", 405), ("GET", "/health/", 404), ("GET", "/v1/../etc/passwd", 404)],
+)  # fmt: skip
+def test_other_paths_and_methods(strict, method, path, status):
+    made = strict.http.request(method, strict.url + path)
+    assert made.status_code == status
+    assert made.json()["error"]["message"]
+    if status == 405:
+        assert made.headers["allow"]
+
+
+# --- who ---------------------------------------------------------------------------------
+
+
+def test_a_key_is_asked_for_everywhere_but_for_health():
+    with serving(settings=settings(api_key="correct-horse")) as served:
+        for path in ("/v1/models", "/metrics", "/snapshot", "/openapi.json", "/nothing"):
+            for headers in ({}, {"authorization": "Bearer wrong-horse"},
+                            {"authorization": "Basic correct-horse"},
+                            {"authorization": "Bearer correct-hors"}):  # fmt: skip
+                made = served.http.get(served.url + path, headers=headers)
+                assert made.status_code == 401
+                assert made.json()["error"]["code"] == "invalid_api_key"
+                assert "horse" not in made.text
+            allowed = served.http.get(
+                served.url + path, headers={"authorization": "Bearer correct-horse"}
+            )
+            assert allowed.status_code in (200, 404)
+        assert served.post(**SHORT).status_code == 401
+        assert served.get("/health").status_code == 200
+        with served.client(api_key="correct-horse") as client:
+            assert client.completions.create(model="tiny-llama", **SHORT).choices
+        foreign = served.http.get(
+            served.url + "/v1/models",
+            headers={"authorization": "Bearer correct-horse", "host": "example.org"},
+        )
+        assert foreign.status_code == 200  # the key is enough
+
+
+def test_a_web_page_cannot_ask_through_a_name_of_its_own():
+    with serving(settings=settings(allowed_hosts=("proxy.example",))) as served:
+
+        def status(host):
+            return served.http.get(served.url + "/v1/models", headers={"host": host}).status_code
+
+        assert status("evil.example") == status("evil.example:8000") == 403
+        assert status("127.0.0.1.evil.example") == status("[::1].evil.example") == 403
+        assert status("localhost:8000") == status("127.0.0.1") == status("[::1]:80") == 200
+        assert status("proxy.example") == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+def test_a_public_address_needs_a_key(host):
+    with pytest.raises(ConfigError, match=r"--api-key.*--insecure"):
+        ServerSettings(host=host)
+    ServerSettings(host=host, api_key="long-enough")
+    ServerSettings(host=host, insecure=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_a_loopback_address_does_not(host):
+    ServerSettings(host=host)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"port": 70000}, "port"), ({"port": -1}, "port"), ({"max_body": 0}, "max_body"),
+     ({"api_key": "short"}, "api_key"), ({"api_key": "with space"}, "api_key"),
+     ({"api_key": "schlüssel"}, "api_key"), ({"head_s": 0}, "head_s"),
+     ({"drain_s": float("nan")}, "drain_s"), ({"request_s": -1}, "request_s")],
+)  # fmt: skip
+def test_settings_that_cannot_work_are_refused_by_name(changes, name):
+    with pytest.raises(ConfigError, match=name):
+        ServerSettings(**changes)
+
+
+def test_a_taken_port_is_a_clear_error(served):
+    from console.server import serve_in_thread
+
+    with pytest.raises(ConfigError, match=f"{served.server.port}: cannot listen"):
+        serve_in_thread(served.engine, ServerSettings(port=served.server.port))
+
+
+# --- how many ------------------------------------------------------------------------------
+
+
+def test_a_full_queue_says_when_to_come_again():
+    with serving(started=False, max_batch=2, settings=settings(max_queue=1)) as served:
+        wires = [served.wire() for _ in range(3)]
+        content = json.dumps(SHORT).encode()
+        for wire in wires:
+            wire.sendall(head(length=len(content)) + content)
+        desk = served.server.app.state.desk
+        eventually(lambda: desk.choices == 3)
+        refused = served.post(**SHORT)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        eventually(lambda: len(served.engine._open) == 3)
+        while served.engine.step():
+            pass
+        for wire in wires:
+            assert b" 200 " in wire.recv(1000)
+            wire.close()
+        eventually(lambda: desk.choices == 0)
+
+
+def test_the_engines_own_full_queue_is_429_and_its_drain_503(served):
+    with serving(started=False, max_batch=1, max_waiting=1) as small:
+        small.engine.set_paused(True)
+        small.engine.step()
+        with small.wire() as wire:
+            content = json.dumps(SHORT).encode()
+            wire.sendall(head(length=len(content)) + content)
+            eventually(lambda: len(small.engine._open) == 1)
+            small.engine.step()
+            with small.wire() as second:
+                second.sendall(head(length=len(content), Connection="close") + content)
+                eventually(lambda: len(small.engine._open) == 2)
+                small.engine.step()
+                status, error = answer_of(second)
+        assert (status, error["code"]) == (429, "queue_full")
+    served.engine.set_draining(True)
+    eventually(lambda: served.engine.stepper.draining)
+    refused = served.post(**SHORT)
+    served.engine.set_draining(False)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
+
+
+def test_a_kept_connection_answers_at_once(served):
+    """Without TCP_NODELAY the body waits for the acknowledgement of the head: 40 ms."""
+    with httpx.Client(base_url=served.url) as client:
+        client.get("/health")
+        times = []
+        for _ in range(20):
+            start = time.monotonic()
+            client.get("/health")
+            times.append(time.monotonic() - start)
+    assert sorted(times)[5] < 0.03
+
+
+def test_only_so_many_connections():
+    with serving(settings=settings(max_connections=2)) as served:
+        wires = [served.wire() for _ in range(2)]
+        for wire in wires:
+            wire.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in wire.recv(1000)
+        with served.wire() as third:
+            assert answer_of(third)[0] == 503
+        for wire in wires:
+            wire.close()
+        eventually(lambda: served.get("/health").status_code == 200)
+
+
+def test_a_request_that_takes_too_long_is_504():
+    with serving(started=False, settings=settings(request_s=0.05), max_positions=4096) as served:
+        content = json.dumps(SHORT | {"max_tokens": 4000, "ignore_eos": True}).encode()
+        with served.wire() as wire:
+            wire.sendall(head(length=len(content), Connection="close") + content)
+            eventually(lambda: len(served.engine._open) == 1)
+            time.sleep(0.06)
+            served.engine.step()
+            status, error = answer_of(wire)
+        assert (status, error["code"]) == (504, "timeout")
+        served.until_idle()
+
+
+# --- a reader that does not read --------------------------------------------------------------
+
+
+def test_a_client_that_does_not_read_stalls_nobody_and_is_dropped():
+    with serving(settings=settings(write_s=0.3), max_positions=4096, max_batch=32) as served:
+        wire = served.wire()
+        big = {"logprobs": 20, "ignore_eos": True, "stream": True, "max_tokens": 4000, "n": 24}
+        content = json.dumps(SHORT | big).encode()
+        wire.sendall(head(length=len(content)) + content)
+        for _ in range(5):  # the others are served meanwhile
+            assert served.post(**SHORT).json()["usage"]["completion_tokens"] == 2
+        eventually(lambda: served.engine.telemetry.finished["cancelled"] == 24, 30)
+        wire.close()
+        served.until_idle()
