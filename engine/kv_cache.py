@@ -10,6 +10,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.pages import PagePool
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
+from kernels.memory import zeros
 
 FREE_MEMORY_SHARE = 0.25
 """Of the free memory, when no kv_memory is set."""
@@ -47,11 +48,9 @@ class KvCache:
                 f"give at least {_mib(least)} or lower max_batch"
             )
         self.bytes = memory_needed(layout, layers, self.pages, max_batch, token_budget)
-        pages = torch.empty(
-            (layers, self.pages, h, layout.head_bytes), dtype=torch.uint8, device=device
-        )
-        slabs = torch.empty((layers, self.slabs, h, 2, block), dtype=HP, device=device)
-        shared = torch.empty((scratch, h, 2, block), dtype=HP, device=device)
+        pages = _room((layers, self.pages, h, layout.head_bytes), torch.uint8, device)
+        slabs = _room((layers, self.slabs, h, 2, block), HP, device)
+        shared = _room((scratch, h, 2, block), HP, device)
         self._written = torch.zeros((layers, 2), dtype=torch.int64, device=device)
         self.layers = [
             LayerKv(layout, pages[i], slabs[i], shared, *self._calibrated(i, device))
@@ -119,3 +118,10 @@ def memory_for(config: EngineConfig, device: str = "cpu") -> int:
 
 def _mib(size: int) -> str:
     return f"{-(-size // (1 << 20))}M"
+
+
+def _room(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Not written to yet, so that on the CPU it takes no memory yet."""
+    if torch.device(device).type == "cpu":
+        return zeros(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device)

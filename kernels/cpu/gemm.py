@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from kernels import memory
 from kernels.cpu import build
 from kernels.errors import KernelError
 from kernels.weights import BLOCK, FLOAT, RawWeight
@@ -50,7 +51,7 @@ def pack(weight: RawWeight) -> PackedWeight:
         weight = RawWeight.dense(weight.dequantise())  # 16-bit columns are kept in pairs
     raw = weight.data.contiguous()
     panels = -(-weight.rows // PANEL)
-    packed = torch.zeros(panels * PANEL * raw[0].nbytes, dtype=torch.uint8)
+    packed = memory.zeros((panels * PANEL * raw[0].nbytes,), torch.uint8)
     library().evewatch_pack(
         ENCODINGS.index(weight.encoding),
         raw.data_ptr(),

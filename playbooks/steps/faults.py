@@ -171,11 +171,11 @@ def _fragment(ground: Ground) -> Alteration:
 
 def _thrash(ground: Ground) -> Alteration:
     """Long outputs in a pool for some of them, and no protection from being thrown out again."""
-    output = max(3 * ground.site.config.page_tokens, 32)
-    lengths = f"lognormal:{output // 3},{output},0.2"
-    load = {"arrivals": "closed:8", "lengths": lengths, "requests": MANY, "shared_prefix": 0}
+    output = 5 * ground.site.config.page_tokens
+    lengths = f"lognormal:{output // 3},{output},0.1"
+    load = {"arrivals": "closed:8", "lengths": lengths, "requests": 20, "shared_prefix": 0}
     sized = Ground(ground.site, {**ground.load, **load})
-    pages = max(int(0.4 * 8 * sized.pages(sized.longest)), sized.pages(sized.longest) + 8)
+    pages = max(int(0.35 * 8 * sized.pages(sized.longest)), sized.pages(sized.longest) + 8)
     settings = _pool_of(ground, pages, max_batch=8, reserve="known", prefix_cache=False)
     return Alteration(settings=settings, load=load, touch=tampering.no_protection)
 
