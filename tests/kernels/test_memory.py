@@ -1,0 +1,39 @@
+"""Memory in huge pages: what it gives must be zero, aligned, apart, and given back."""
+
+import gc
+
+import psutil
+import torch
+
+from kernels.memory import ALIGN, CHUNK, zeros
+
+
+def test_pieces_are_zero_aligned_and_apart():
+    pieces = [zeros((n,), torch.uint8) for n in (1, 63, 64, 65, 4096, CHUNK - 1, CHUNK + 1)]
+    for number, piece in enumerate(pieces, 1):
+        assert piece.data_ptr() % ALIGN == 0
+        assert not piece.any()
+        piece.fill_(number)
+    assert [int(p.max()) for p in pieces] == [int(p.min()) for p in pieces] == [*range(1, 8)]
+
+
+def test_shapes_and_types():
+    assert zeros((2, 3), torch.float16).shape == (2, 3)
+    assert zeros((0, 3), torch.float32).numel() == 0
+    assert zeros((5,), torch.float32).dtype is torch.float32
+
+
+def test_memory_is_taken_when_written_and_given_back_with_the_last_piece():
+    process = psutil.Process()
+    before = process.memory_info().rss
+    room = zeros((8 * CHUNK,), torch.uint8)
+    assert process.memory_info().rss - before < CHUNK
+    room.fill_(1)
+    assert process.memory_info().rss - before > 7 * CHUNK
+    half = room[: CHUNK // 2]
+    del room
+    gc.collect()
+    assert process.memory_info().rss - before > 7 * CHUNK
+    del half
+    gc.collect()
+    assert process.memory_info().rss - before < CHUNK
