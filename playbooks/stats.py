@@ -100,7 +100,9 @@ def quantile_change(
     """Relative change of a quantile, from raw samples: one array a repeat, paired by request.
 
     Bootstrap in two levels, repeats and then the requests of each, so that neither a lucky
-    repeat nor a lucky request carries it. None where a quantile of so few is no quantile.
+    repeat nor a lucky request carries it. Drawing R repeats of R shows only (R − 1)/R of the
+    variance between them, so the interval is stretched by the root of the inverse. None where a
+    quantile of so few is no quantile.
     """
     n = sum(map(len, before))
     if n < least_samples(q) or not len(before):
@@ -110,8 +112,11 @@ def quantile_change(
         [np.stack(p) for p in zip(before, after, strict=True)],
     )
     changes = [_quantile_change(_resample(columns, rng), q) for _ in range(RESAMPLES)]
-    low, high = np.quantile(changes, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    ends = np.quantile(changes, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     estimate = _quantile_change(np.concatenate(columns, axis=1), q)
+    stretch = math.sqrt(len(columns) / max(len(columns) - 1, 1))
+    middle = math.log1p(estimate)
+    low, high = np.expm1(middle + (np.log1p(ends) - middle) * stretch)
     return Interval(estimate, float(low), float(high), n)
 
 
