@@ -235,6 +235,9 @@ def load(name: str | Path) -> Checklist:
         raise ConfigError(f"{where}: schema {schema!r} is not known; this version reads {SCHEMA}")
     rows = data.pop("item", [])
     title, about = data.pop("title", path.stem), data.pop("about", "")
+    for key, value in (("title", title), ("about", about)):
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}: {key}: expected text, got {value!r}")
     if data:
         raise ConfigError(f"{where}: unknown key {next(iter(data))!r}; known: title, about, item")
     if not isinstance(rows, list) or not rows:

@@ -182,8 +182,9 @@ def wait_share(s: Snapshot) -> float | None:
 
 
 def failed_share(s: Snapshot) -> float | None:
-    """Requests that ended in error, timeout or rejection, over all that ended."""
-    bad = sum(s.finished.get(reason, 0) for reason in ("error", "timeout", "rejected"))
+    """Requests that ended in error, timeout or rejection, over all that ended; TGI and Triton
+    call all of them failures."""
+    bad = sum(s.finished.get(reason, 0) for reason in ("error", "timeout", "rejected", "failure"))
     return _share(bad, sum(s.finished.values()))
 
 

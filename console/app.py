@@ -114,6 +114,8 @@ class Console(LiveControls, RecordingControls, App[None]):
         self._refresh_s = 1.0 / refresh_hz
         self._ticks = 0
         self._answer_due = False
+        self._leaving = False
+        """A playbook's report is waited for; asked to quit again, it is not."""
 
     def get_default_screen(self) -> Overview:
         return self.overview
@@ -343,8 +345,8 @@ class Console(LiveControls, RecordingControls, App[None]):
             self.exit()
             return
         run = self._runs.current if self._runs is not None else None
-        if run is not None and not run.cancelled:
-            self._ask_to_quit(run)
+        if run is not None and not self._leaving:
+            (self._leave_after if run.cancelled else self._ask_to_quit)(run)
             return
         self.stop_recording()
         self.bridge.stop()
@@ -354,10 +356,14 @@ class Console(LiveControls, RecordingControls, App[None]):
         def answered(yes: bool | None) -> None:
             if yes:
                 self.runs.cancel()
-                self.run_worker(self._quit_after(run))
+                self._leave_after(run)
 
         text = f"{run.playbook.name} is cancelled; its report says what was done until then."
         self.push_screen(ConfirmScreen("Quit while a playbook runs?", text, "quit"), answered)
+
+    def _leave_after(self, run: PlaybookRun) -> None:
+        self._leaving = True
+        self.run_worker(self._quit_after(run))
 
     async def _quit_after(self, run: PlaybookRun) -> None:
         """When the run has written its report, or takes too long to."""

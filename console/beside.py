@@ -33,11 +33,14 @@ KEYS = ("3", "3", "4", "4", "r", "escape")
 
 
 class NullDriver(HeadlessDriver):
-    """Takes the bytes that a terminal would get."""
+    """Takes the bytes that a terminal would get, and says when what is awaited was in them."""
 
-    last_write = 0.0
-    """Monotonic seconds."""
     written = 0
+    awaited: Callable[[], bool] | None = None
+    """Whether the console shows what is waited for; asked at each write until it does. Here, in
+    its own thread: another one may look too late, and take the next tick for the answer."""
+    drawn = 0.0
+    """Monotonic seconds: when it did."""
 
     @property
     def is_headless(self) -> bool:
@@ -45,7 +48,8 @@ class NullDriver(HeadlessDriver):
 
     def write(self, data: str) -> None:
         self.written += len(data)
-        self.last_write = time.monotonic()
+        if self.awaited is not None and self.awaited():
+            self.drawn, self.awaited = time.monotonic(), None
 
     def flush(self) -> None:
         pass
@@ -110,11 +114,10 @@ class ConsoleBeside:
         if app is None or driver is None:
             raise EngineError("the console has ended")
         before, start = self._seen(app), time.monotonic()
+        driver.awaited = lambda: self._seen(app) != before
         driver.process_message(events.Key(key, None))
-        self._until(lambda: self._seen(app) != before, f"did not answer the key {key}")
-        changed = time.monotonic()
-        self._until(lambda: driver.last_write > changed, f"drew nothing after the key {key}")
-        return (driver.last_write - start) * 1e3
+        self._until(lambda: driver.awaited is None, f"did not answer the key {key}")
+        return (driver.drawn - start) * 1e3
 
     @staticmethod
     def _seen(app: Console) -> tuple[object, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 from engine.snapshot import Snapshot, SourceState
 
@@ -78,7 +79,8 @@ class Series:
 
     def change(self, now: float, span_s: float) -> float:
         """By how much a counter grew in the last `span_s` seconds; 0 when not known."""
-        recent = [v for t, v in reversed(self._samples) if v is not None and t >= now - span_s]
+        late = takewhile(lambda sample: sample[0] >= now - span_s, reversed(self._samples))
+        recent = [value for _, value in late if value is not None]
         return recent[0] - recent[-1] if recent else 0.0
 
     def mean(self, since: float, until: float) -> float | None:

@@ -164,21 +164,30 @@ class Recording:
         return found
 
     def segment(self, index: int) -> Iterator[Frame]:
-        """Its frames. What cannot be unpacked ends it: see `damage`."""
+        """Its frames. What cannot be unpacked ends it: see `damage`.
+
+        Their times count from a first frame that may have been dropped since, with the oldest
+        segments; a segment's head says when it began.
+        """
         state: State | None = None
         unpack = zstandard.ZstdDecompressor().decompressobj()
-        for chunk in self.segments[index]:
+        chunks, shift = self.segments[index], 0
+        starts = round((chunks[0].time - self.began) * 1e3)
+        for chunk in chunks:
             try:
                 text = unpack.decompress(self._payload(chunk))
                 for line in text.splitlines():
                     ms, delta = json.loads(line)
-                    state = delta if state is None else patched(state, delta)
-                    yield ms / 1e3, state
+                    if state is None:
+                        state, shift = delta, starts - ms
+                    else:
+                        state = patched(state, delta)
+                    yield (ms + shift) / 1e3, state
             except (zstandard.ZstdError, ValueError, KeyError, TypeError, IndexError) as error:
                 self._give_up(chunk, f"cannot be unpacked: {error}")
                 return
         if state is None:
-            self._give_up(self.segments[index][0], "has no frames")
+            self._give_up(chunks[0], "has no frames")
 
     def _give_up(self, chunk: Chunk, reason: str) -> None:
         """A chunk whose checksum is right and whose content is not: nothing after it is used."""

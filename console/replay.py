@@ -214,9 +214,9 @@ class Replay:
 
     def _may_have_events(self, segment: int) -> bool:
         """By the heads of its chunks alone; one that came between two segments is not in them."""
-        if segment > 0 and self._segment_events_differ(segment):
+        if any(chunk.events for chunk in self.recording.segments[segment]):
             return True
-        return any(chunk.events for chunk in self.recording.segments[segment])
+        return segment > 0 and self._segment_events_differ(segment)
 
     def _segment_events_differ(self, segment: int) -> bool:
         before, frames = self._segment(segment - 1), self._segment(segment)

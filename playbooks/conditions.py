@@ -71,6 +71,7 @@ def _check(node: ast.expr, text: str) -> None:
 def _is_value(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node = node.operand
+        return isinstance(node, ast.Constant) and type(node.value) in (int, float)
     return isinstance(node, ast.Constant) and isinstance(node.value, str | int | float)
 
 

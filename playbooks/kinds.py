@@ -5,14 +5,12 @@ A playbook is checked against this before anything runs; `evewatch playbook show
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ConfigError
-
-EMBEDDED_ONLY = ("profile", "quality", "soak", "faults", "compare")
-"""Steps that look inside the engine: against a URL they are not available."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Parameter:
             value = float(value)
         if type(value) is not self.kind:
             raise ConfigError(f"expected {_NAMES[self.kind]}, got {value!r}")
+        if self.kind is float and not math.isfinite(value):
+            raise ConfigError(f"expected a finite number, got {value!r}")
         if self.least is not None and value < self.least:
             raise ConfigError(f"expected at least {self.least:g}, got {value:g}")
         if self.kind is list and not all(type(v) in (str, int) for v in value):
@@ -250,7 +250,7 @@ KINDS: dict[str, Kind] = {
         },
         {
             "reached_percent": "largest share of the traffic that the candidate had",
-            "rolled_back": "1 when it was rolled back, else 0",
+            "rolled_back": "1 when it was rolled back, 0 when it was promoted",
         },
     ),
     "checklist": Kind(

@@ -6,6 +6,7 @@ are those of the commands of the same name.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,11 +82,9 @@ def run_load(site: Site, params: Params, clock: Clock) -> Outcome:
     curve = found.facts["curve"]
     metrics = summary_metrics(found.summary) | found.facts
     metrics["knee"] = curve.knee if curve is not None else None
-    t = found.summary["throughput"]
-    note = (
-        f"{found.facts['requests']} requests, {t['output_tok_s']:.0f} output tok/s, "
-        f"{found.facts['mean_running']:.1f} rows"
-    )
+    t, rows = found.summary["throughput"], found.facts["mean_running"]
+    note = f"{found.facts['requests']} requests, {t['output_tok_s']:.0f} output tok/s"
+    note += "" if rows is None else f", {rows:.1f} rows"
     report = {"load": found.summary, "stages": found.stages, "parts": found.parts,
               "curve": curve.points if curve is not None else None}  # fmt: skip
     return Outcome(metrics, note, report, found.interrupted)
@@ -269,6 +268,7 @@ def run_canary(site: Site, params: Params, clock: Clock) -> Outcome:
 def canary_outcome(
     baseline: Any, candidate: Any, params: Params, clock: Clock, loaded: Any = None
 ) -> Outcome:
+    from playbooks.canary.events import Beat, Event
     from playbooks.canary.plan import CanaryPlan, parse_stages
     from playbooks.load.workload import make_spec
     from playbooks.steps import canary
@@ -283,16 +283,28 @@ def canary_outcome(
     spec = make_spec(
         params["arrivals"], params["lengths"], duration_s=ENDLESS_S, seed=params["seed"]
     )
-    report = canary.run_canary(plan, baseline, candidate, spec, log=clock.log, loaded=loaded)
+    end = None if clock.left_s is None else time.monotonic() + clock.left_s
+
+    def over() -> bool:
+        return end is not None and time.monotonic() > end
+
+    def show(event: Event) -> None:
+        if isinstance(event, Beat):
+            clock.show(min(event.candidate, event.wanted), event.wanted)
+
+    report = canary.run_canary(
+        plan, baseline, candidate, spec, listener=show, log=clock.log, loaded=loaded, stop=over
+    )
     shares = [stage["share"] for stage in report["stages"]]
+    # undecided is neither missed nor passed: without numbers its gates are inconclusive, too
+    decided = report["verdict"] != "inconclusive"
     metrics = {
-        # undecided is not missed: without a number its gate is inconclusive, too
-        "reached_percent": None
-        if report["verdict"] == "inconclusive"
-        else 100 * max(shares, default=0.0),
-        "rolled_back": int(report["verdict"] == "fail"),
+        "reached_percent": 100 * max(shares, default=0.0) if decided else None,
+        "rolled_back": int(report["verdict"] == "fail") if decided else None,
     }
-    return Outcome(metrics, f"{report['verdict']}", report)
+    cut = report["interrupted"] and over()
+    note = f"{report['verdict']}: its time is over" if cut else str(report["verdict"])
+    return Outcome(metrics, note, report, report["interrupted"] and not cut)
 
 
 RUNS: dict[str, Callable[[Site, Params, Clock], Outcome]] = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.errors import ConfigError, EngineError
 from engine.snapshot import Snapshot
 from playbooks.diagnosis import from_snapshots
 from playbooks.load.arrivals import Closed
@@ -124,7 +125,11 @@ def run_url_sweep(site: UrlSite, params: Params, clock: Clock) -> Outcome:
             result = run_load(Endpoint(site.spec), spec)
             if result.interrupted:
                 raise KeyboardInterrupt
-            rates.append(summarize(result)["throughput"]["output_tok_s"])
+            summary = summarize(result)
+            if summary["requests"]["failed"]:  # such a point measures nothing
+                lost, why = summary["requests"]["failed"], ", ".join(summary["errors"])
+                raise EngineError(f"{lost} of {count} requests of {n} users failed: {why}")
+            rates.append(summary["throughput"]["output_tok_s"])
             done += 1
             clock.check(done, total)
         points.append({"users": n, "output_tok_s": sum(rates) / len(rates), "repeats": rates})
@@ -153,8 +158,6 @@ def run_url_checklist(site: UrlSite, params: Params, clock: Clock) -> Outcome:
 
 
 def run_url_canary(site: UrlSite, params: Params, clock: Clock) -> Outcome:
-    from engine.errors import ConfigError
-
     if not params["candidate_url"]:
         raise ConfigError("canary: against a URL the candidate is a URL too: candidate_url")
     other = EndpointSpec(params["candidate_url"], api=site.api, key=site.key)

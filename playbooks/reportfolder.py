@@ -7,17 +7,16 @@ kill -9, power) leaves what was done until then. Markdown and HTML follow at the
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import user_folder
+from playbooks.optlog.record import plain
 
 KEPT = 50
 """Folders under the user's own; the oldest go."""
@@ -54,12 +53,17 @@ class ReportFolder:
     def json(self) -> Path:
         return self.path / f"{NAME}.json"
 
+    @property
+    def files(self) -> list[Path]:
+        """Of a finished report."""
+        return [self.path / f"{NAME}.{tail}" for tail in ("json", "md", "html")]
+
     def write(self, report: Mapping[str, Any]) -> None:
         """The JSON as it stands now."""
         text = json.dumps(plain(report), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         self._replace(self.json, text)
 
-    def finish(self, report: dict[str, Any]) -> list[Path]:
+    def finish(self, report: dict[str, Any]) -> None:
         """All three forms."""
         from playbooks.report import as_html, as_markdown
 
@@ -67,7 +71,6 @@ class ReportFolder:
         report = plain(report)
         self._replace(self.path / f"{NAME}.md", as_markdown(report))
         self._replace(self.path / f"{NAME}.html", as_html(report))
-        return [self.path / f"{NAME}.{tail}" for tail in ("json", "md", "html")]
 
     def _replace(self, path: Path, text: str) -> None:
         part = path.with_suffix(f"{path.suffix}.{os.getpid()}.part")
@@ -79,20 +82,3 @@ class ReportFolder:
             part.replace(path)
         except OSError as error:
             raise ConfigError(f"report {path}: cannot be written ({error.strerror})") from error
-
-
-def plain(value: Any) -> Any:
-    """The same for JSON: no NaN, no infinity, no types of our own."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str | int | bool) or value is None:
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return str(value)

@@ -28,9 +28,10 @@ from playbooks.events import (
     ignore,
 )
 from playbooks.gates import judge_all, worst
+from playbooks.optlog.record import plain
 from playbooks.procedures import RUNS, Clock, Outcome
 from playbooks.remote import URL_RUNS, UrlSite
-from playbooks.reportfolder import ReportFolder, own_folder, plain
+from playbooks.reportfolder import ReportFolder, own_folder
 from playbooks.site import Site
 from playbooks.spec import Playbook, Step
 from playbooks.steps.faults import check_fault, inject
@@ -124,13 +125,14 @@ class _Run:
         finally:
             report = self.report()
             self.folder.write(report)
-        report["files"] = [str(path) for path in self.folder.finish(report)]
+        report["files"] = [str(path) for path in self.folder.files]
+        self.folder.finish(report)
         self._keep_log(report)
         self.listener(PlaybookEnded(report))
         return report
 
     def _prepare(self) -> None:
-        """The fault goes in before the first step; a target that is not there ends it at once."""
+        """The fault goes in before the first step."""
         if self.options.inject is not None and isinstance(self.target, Site):
             load = next((s.given for s in self.playbook.steps if s.kind == "load"), {})
             asked = kinds.parameters("load", load)
@@ -318,6 +320,7 @@ class _Run:
             "not_run": [s.id for s in self.playbook.steps if s.id not in self.results],
             "findings": [finding.to_dict() for finding in findings],
             "folder": str(self.folder.path),
+            "files": [str(self.folder.json)],
         })  # fmt: skip
         return report
 

@@ -67,9 +67,6 @@ class Playbook:
         asked = {name for step in self.steps if step.when for _, name in step.when.references}
         return gates | asked - {"verdict"} | (self.facts if self.diagnose else set())
 
-    def step(self, name: str) -> Step | None:
-        return next((step for step in self.steps if step.id == name), None)
-
 
 def names() -> list[str]:
     """The playbooks that ship."""

@@ -53,16 +53,23 @@ class Panel(Framed):
         super().__init__(id=spec.id)
         self.spec = spec
         self._frame: Frame | None = None
+        self._drawn: tuple[int, int, bool] | None = None
+        """Width, height and kind of the last drawing; None when the frame is not drawn yet."""
 
     @property
     def maximised(self) -> bool:
         return self.has_class("-maximised")
 
     def show(self, frame: Frame) -> None:
-        self._frame = frame
+        """A panel that comes into sight hears of it from its size and from the screen; the same
+        frame is drawn once."""
+        if frame is not self._frame:
+            self._frame, self._drawn = frame, None
         self.set_class(not frame.trusted, "-old")
         width, height = self.room
-        if self.display and width > 0 and height > 0:
+        drawn = (width, height, self.maximised)
+        if self.display and width > 0 and height > 0 and drawn != self._drawn:
+            self._drawn = drawn
             draw = self.spec.detail if self.maximised else self.spec.draw
             self.set_body(self._title(frame), draw(frame, width, height))
 

@@ -19,12 +19,6 @@ Make = Callable[[Path, str], str]
 def ask_file(app: Console, title: str, name: str, formats: Sequence[str], make: Make) -> None:
     """The ending of the name says the format. A file that is there is only replaced on a yes."""
 
-    def check(text: str) -> str:
-        path = Path(text).expanduser()
-        if path.suffix.lstrip(".") not in formats:
-            return f"the name must end in {', '.join('.' + f for f in formats)}"
-        return "" if path.absolute().parent.is_dir() else "there is no such folder"
-
     def entered(texts: dict[str, str] | None) -> None:
         if texts is None:
             return
@@ -37,7 +31,21 @@ def ask_file(app: Console, title: str, name: str, formats: Sequence[str], make: 
         else:
             _write(app, path, make)
 
-    app.push_screen(FormScreen(title, [Entry("file", "file", name, check=check)]), entered)
+    entry = Entry("file", "file", name, check=lambda text: wrong_name(text, formats))
+    app.push_screen(FormScreen(title, [entry]), entered)
+
+
+def wrong_name(text: str, formats: Sequence[str]) -> str:
+    """What is wrong with the name of a file to write, "" if nothing."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()  # it is asked again: what cannot be looked at is refused here
+        is_there = path.absolute().parent.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # no such user, too long, forbidden
+        return f"there can be no such file ({error})"
+    if path.suffix.lstrip(".") not in formats:
+        return f"the name must end in {', '.join('.' + f for f in formats)}"
+    return "" if is_there else "there is no such folder"
 
 
 def _write(app: Console, path: Path, make: Make) -> None:

@@ -65,7 +65,8 @@ class ListScreen(Place, Generic[T]):
     def show_body(self, frame: Frame) -> None:
         items, title, empty = self.items(), self.title_line(), self.EMPTY
         if words := self.filter.value.lower().split():
-            items = [i for i in items if all(w in self.words_of(i).lower() for w in words)]
+            texts = ((item, self.words_of(item).lower()) for item in items)
+            items = [item for item, text in texts if all(word in text for word in words)]
             title = (*title, Span(f"  with “{' '.join(words)}”", "operator"))
             empty = "no row has these words; escape shows all"
         self.pane.show(title, items, empty)

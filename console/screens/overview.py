@@ -49,7 +49,7 @@ class Overview(Place):
     def on_mount(self) -> None:
         self.prompt.cursor_blink = False
         if self.console_app.player is not None:
-            self.prompt.placeholder = RECORDING_HINT
+            self.prompt.placeholder = _(RECORDING_HINT)
 
     # parts
 

@@ -8,6 +8,7 @@ never resets. A gauge that is not known is left out, never 0.
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -222,6 +223,8 @@ class Metrics:
 
     def __init__(self, engine: Engine, http: HttpMetrics) -> None:
         self._engine = engine
+        self._one = threading.Lock()
+        """Scrapes come on threads: two first ones would have every series twice, for good."""
         self._registry = CollectorRegistry()
         self._registry.register(http)
         for kind in (GCCollector, PlatformCollector, ProcessCollector):
@@ -230,10 +233,10 @@ class Metrics:
 
     def text(self, snapshot: Snapshot | None, model: str | None) -> bytes:
         """Without an engine that is up (no `snapshot`, no `model`): the process alone."""
-        if snapshot is not None and model is not None:
-            if self._collector is None:
-                self._collector = EngineMetrics(self._engine, model)
+        with self._one:
+            if snapshot is not None and model is not None:
+                if self._collector is None:
+                    self._collector = EngineMetrics(self._engine, model)
+                    self._registry.register(self._collector)
                 self._collector.snapshot = snapshot
-                self._registry.register(self._collector)
-            self._collector.snapshot = snapshot
-        return generate_latest(self._registry)
+            return generate_latest(self._registry)

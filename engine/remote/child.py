@@ -129,8 +129,12 @@ class ChildEngine(RemoteEngine):
         self._end()
 
     def _spawn(self) -> None:
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("wb") as log:
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = self.log_path.open("wb")
+        except OSError as error:
+            raise EngineError(f"{self.log_path}: cannot be written ({error.strerror})") from error
+        with log:
             log.write(f"$ {' '.join(self._command)}\n".encode())
             log.flush()
             try:
@@ -164,7 +168,8 @@ class ChildEngine(RemoteEngine):
     @property
     def exit_code(self) -> int | None:
         """Of the child; None while it runs."""
-        return self._process.poll() if self._process is not None else None
+        process = self._process  # another thread may end it meanwhile
+        return process.poll() if process is not None else None
 
     def _obituary(self, code: int) -> str:
         how = f"signal {-code}" if code < 0 else f"code {code}"

@@ -14,6 +14,8 @@ T = TypeVar("T", bound=Sized)
 Series = dict[Labels, float]
 Keep = Callable[[Iterable[Labels]], set[Labels]]
 """Which of a name's series count; the others repeat them."""
+NO_SUM = ("step_s", "hit_ratio")
+"""Gauges that do not add up: of several ranks they are not known."""
 
 
 @dataclass(slots=True)
@@ -30,7 +32,7 @@ class Scrape:
     finished: dict[str, Series] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, Buckets]] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    """What fits nowhere else: output_tok_s, step_ms, hit_ratio, rss_bytes, device_…_bytes."""
+    """What fits nowhere else: output_tok_s, step_s, hit_ratio, rss_bytes, device_…_bytes."""
     started: float | None = None
     """Unix seconds; a change is a restart."""
     notes: list[str] = field(default_factory=list)
@@ -91,7 +93,7 @@ def read(page: Page, names: Names, keep: Keep = set) -> Scrape:
         _put(scrape.histograms, name, {key: series[key] for key in series if key in kept})
     for name, where in names.gauges.items():
         values = _kept(page.values(*where), keep)
-        if values:
+        if len(values) == 1 or (values and name not in NO_SUM):
             scrape.gauges[name] = sum(values.values())
     read_process(page, scrape)
     scrape.notes = list(dict.fromkeys(page.broken))

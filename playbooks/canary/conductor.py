@@ -95,7 +95,7 @@ class Conductor:
     @property
     def generator_limit(self) -> str | None:
         """Why the generator of the traffic, not a side, was the limit; None when it was not."""
-        if not self.stages or not hasattr(self._client, "result"):
+        if not self.stages:
             return None
         answered = [s.ttft_ms for stage in self.stages for s in stage.own[BASELINE]]
         lag = latency_block(self._client.result.loop_lag_ms)

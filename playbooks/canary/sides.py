@@ -205,6 +205,8 @@ class EndpointSide:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
+        if self._meter is not None:
+            self._meter.stop()
 
     def describe(self) -> dict[str, Any]:
         return self.target.describe()

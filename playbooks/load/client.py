@@ -90,6 +90,7 @@ class Client:
         self._ttft: list[float] = []
         self._e2e: list[float] = []
         self._broken: Exception | None = None
+        self.result = LoadResult(spec, {})
 
     def interrupt(self) -> None:
         """End the run now and keep what was measured. On the run's own loop."""
@@ -99,7 +100,7 @@ class Client:
     async def run(self) -> LoadResult:
         """Raises EngineError when the target cannot be used at all."""
         async with self._target as target:
-            self.result = LoadResult(self._spec, target.describe())
+            self.result.target = target.describe()
             workload = Workload(self._spec, target.limit)
             turns = _primed(self._outgoing(workload, target))
             self.result.start = self.result.issued_until = now_ns()
@@ -116,6 +117,7 @@ class Client:
         """Until all is sent and answered, or the run is stopped."""
         stopped = asyncio.create_task(self._stop.wait())
         heart = asyncio.create_task(self._heart())
+        heart.add_done_callback(self._landed)  # who watches may end the run: by raising
         await asyncio.wait((sender, stopped), return_when=asyncio.FIRST_COMPLETED)
         if self._open and not self._stop.is_set():
             drained = asyncio.create_task(asyncio.wait(set(self._open)))

@@ -196,8 +196,8 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Path):
         return plain(str(value))
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return plain(value.item())  # a number of numpy's or torch's
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())  # numbers and arrays of numpy's or torch's
     return plain(str(value))
 
 

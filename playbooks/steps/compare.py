@@ -203,16 +203,21 @@ def _judge_quality(arms: list[Arm], judge: Quality) -> None:
 
 
 def kept_quality(config: EngineConfig) -> dict[str, Any]:
-    """The kept report on this model, format and calibration, or a quick run of it."""
+    """The kept report on this model and format against fp16, or a quick run of it.
+
+    A report that decides nothing is not kept to, nor one on a calibration file of the user's:
+    the file may have changed.
+    """
     from engine.models import describe, resolve
     from playbooks.steps.quality import QualitySpec, run_quality
 
     identity = describe(resolve(config.model)).identity
     same = ("kv_format", "page_tokens", "outlier_channels", "zero_point", "calibration", "device")
     wanted = {name: config.to_dict()[name] for name in same}
-    for report in results.saved("quality"):
+    for report in results.saved("quality") if config.calibration is None else ():
         found = {name: report.get("config", {}).get(name) for name in same}
-        if report.get("identity") == identity and found == wanted:
+        decided = report.get("verdict") != "inconclusive" and report.get("baseline") == "fp16"
+        if decided and report.get("identity") == identity and found == wanted:
             return report
     report = run_quality(config, QualitySpec(quick=True))
     results.save(report)

@@ -241,34 +241,35 @@ def _load_facts(summary: dict[str, Any], stages: dict[str, float]) -> dict[str, 
     }
 
 
-def lateness(summary: dict[str, Any]) -> float:
-    """Milliseconds that the generator was late where that is more than is tolerable, else 0."""
+def lateness(summary: dict[str, Any]) -> float | None:
+    """Milliseconds that the generator was late where that is more than is tolerable, else 0;
+    None when nothing was sent that could be late."""
     ttft = summary["latency"]["ttft_ms"]["p50"] or 0.0
-    found = 0.0
-    for what in ("send_delay_ms", "loop_lag_ms"):
-        for figure, (floor, share) in LATE.items():
-            late = summary[what][figure] or 0.0
-            if late > max(floor, share * ttft):
-                found = max(found, late)
-    return found
+    known = [
+        (late, max(floor, share * ttft))
+        for what in ("send_delay_ms", "loop_lag_ms")
+        for figure, (floor, share) in LATE.items()
+        if (late := summary[what][figure]) is not None
+    ]
+    return max((late for late, most in known if late > most), default=0.0) if known else None
 
 
 def _step_facts(
     engine: Engine, result: LoadResult, logs: LogWatch, before: _Counters
 ) -> dict[str, Any]:
     steps, totals = steps_of(engine), Counter(engine.telemetry.totals)
-    count, spent = max(totals["steps"], 1), float(steps.ms.sum())
+    count, spent = totals["steps"], float(steps.ms.sum())
     bound = find_bound(engine, steps.tokens, steps.ms, steps.running, steps.waiting)
     now = _Counters.of(engine)
     recomputed, useful = now.recomputed - before.recomputed, now.useful - before.useful
     wall_ms = (max((r.last for r in result.records), default=0) - result.start) / 1e6
-    kept = len(steps.ms) / count  # the ring holds the newest few thousand
+    kept = len(steps.ms) / max(count, 1)  # the ring holds the newest few thousand
     return {
-        "mean_running": float(steps.running @ steps.ms / spent) if spent else 0.0,
-        "waiting_share": float((steps.waiting > 0).mean()) if len(steps.waiting) else 0.0,
-        "kv_door": totals["bound_kv"] / count,
-        "cap_door": totals["bound_cap"] / count,
-        "budget_door": totals["bound_token_budget"] / count,
+        "mean_running": float(steps.running @ steps.ms / spent) if spent else None,
+        "waiting_share": float((steps.waiting > 0).mean()) if len(steps.waiting) else None,
+        "kv_door": totals["bound_kv"] / count if count else None,
+        "cap_door": totals["bound_cap"] / count if count else None,
+        "budget_door": totals["bound_token_budget"] / count if count else None,
         "busy_share": min(spent / kept / wall_ms, 1.0) if wall_ms > 0 and kept else None,
         "token_gain": bound.gain,
         "token_budget": engine.config.token_budget,
@@ -291,15 +292,15 @@ def _prefix_facts(
     size, now = engine.pool.page_tokens, _Counters.of(engine)
     done = [r for r in result.records if r.completed]
     prompt = sum(r.prompt_tokens for r in done)
-    if not spec.shared_prefix or not prompt:
-        return {"prefix_expected": 0.0, "prefix_hit_ratio": 0.0}
+    queried, hits = now.queried - before.queried, now.hits - before.hits
+    ratio = hits / queried if queried else 0.0
+    if not prompt:
+        return {"prefix_expected": None, "prefix_hit_ratio": None}
+    if not spec.shared_prefix:
+        return {"prefix_expected": 0.0, "prefix_hit_ratio": ratio}
     words = TextPrompts(spec.seed, spec.shared_prefix).make(0, spec.shared_prefix + 1)
     common = " ".join(words.split()[: spec.shared_prefix])
     shared = len(engine.loaded.tokenizer.encode(common)) // size * size
     first = spec.arrivals.users if isinstance(spec.arrivals, Closed) else 1
     later = max(len(done) - first, 0)  # the first ones come at once and find nothing
-    queried, hits = now.queried - before.queried, now.hits - before.hits
-    return {
-        "prefix_expected": later * shared / prompt,
-        "prefix_hit_ratio": hits / queried if queried else 0.0,
-    }
+    return {"prefix_expected": later * shared / prompt, "prefix_hit_ratio": ratio}

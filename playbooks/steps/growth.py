@@ -6,7 +6,6 @@ it was before, whatever came in between.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 import queue
@@ -14,12 +13,12 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import psutil
 
 from engine.core import Engine
+from engine.machine import system_heap, torch_cuda
 from engine.pages import PagePool
 from engine.prefix import PrefixIndex
 from playbooks.diagnosis import Growth
@@ -80,7 +79,7 @@ def containers(engine: Engine) -> dict[str, int]:
         elif isinstance(value, SIZED):
             found[path] = len(value)
             if len(value) <= INSIDE and not isinstance(value, bytearray):
-                inside = value.values() if isinstance(value, dict) else value
+                inside = list(value.values() if isinstance(value, dict) else value)
                 todo += [(f"{path}[]", v, depth + 1) for v in inside if _is_ours(v)]
         elif _is_ours(value):
             todo += [(f"{path}.{n}", v, depth + 1) for n, v in _attributes(value)]
@@ -89,7 +88,7 @@ def containers(engine: Engine) -> dict[str, int]:
 
 def _globals() -> Iterator[tuple[str, Any, int]]:
     for name, module in list(sys.modules.items()):
-        if name.startswith(("engine.", "kernels.")):
+        if name.startswith(SERVING):
             for key, value in list(vars(module).items()):
                 if isinstance(value, SIZED) and not key.startswith("__"):
                     yield f"{name}:{key}", value, DEPTH
@@ -121,35 +120,10 @@ def objects() -> Counter[str]:
     )  # fmt: skip
 
 
-class _Mallinfo(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
-                     "uordblks", "fordblks", "keepcost")
-    ]  # fmt: skip
-
-
-@cache
-def _mallinfo() -> Any:
-    try:
-        function = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        return None
-    function.restype = _Mallinfo
-    return function
-
-
 def allocator() -> tuple[int | None, int | None]:
     """Bytes in use and bytes taken from the system; of the GPU's allocator where one runs."""
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    function = _mallinfo()
-    if function is None:
-        return None, None
-    info = function()
-    return info.uordblks + info.hblkhd, info.arena + info.hblkhd
+    state = torch_cuda() or system_heap()
+    return (None, None) if state is None else (state.allocated_bytes, state.reserved_bytes)
 
 
 # --- slopes --------------------------------------------------------------------------------------

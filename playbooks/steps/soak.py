@@ -90,6 +90,7 @@ def run_soak(
         grown += [Growth(name, "ledger", n / storm.sent) for name, n in storm.left.items()
                   if name not in {g.what for g in grown}]  # fmt: skip
     clean = not grown and all(storm.clean for storm in storms)
+    progress(soak.total, soak.total)
     return {
         "schema": SCHEMA,
         "kind": "soak",
@@ -144,7 +145,8 @@ class _Soak:
         self.looks: list[Look] = []
         self.classes: list[tuple[int, Counter[str]]] = []
         self._rng = np.random.default_rng(spec.seed)
-        self._total = spec.wave * spec.waves + (4 * STORM if spec.storms else 0)
+        self.total = spec.wave * spec.waves + (4 * STORM if spec.storms else 0)
+        """Requests as planned; a soak by time serves more."""
 
     # --- waves ------------------------------------------------------------------------------
 
@@ -163,9 +165,9 @@ class _Soak:
                 self._note_classes()
 
     def _note_classes(self) -> None:
-        """The first, the latest, and one between: a long run keeps no more than it needs."""
-        if len(self.classes) >= 3:
-            self.classes[1:] = self.classes[2:] if len(self.classes) > 3 else self.classes[1:]
+        """The first and the three latest: a long run keeps no more than it needs."""
+        if len(self.classes) > 3:
+            del self.classes[1]
         self.classes.append((self.served, objects()))
 
     def _wave(self, count: int) -> None:
@@ -192,7 +194,7 @@ class _Soak:
             if not stream.finished:
                 ended[str(self._end_of(stream))] += 1
             self.served += 1
-            self._progress(min(self.served, self._total), self._total)
+            self._progress(min(self.served, self.total - 1), self.total)  # not at its end yet
         return ended
 
     def _end_of(self, stream: Stream) -> FinishReason | None:

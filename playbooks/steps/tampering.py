@@ -10,8 +10,8 @@ import copy
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,13 +25,13 @@ from playbooks.environment.facts import Facts
 from playbooks.load.record import Record
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.patching import replaced
+from playbooks.site import Touch
 from playbooks.steps.profile import TextTarget
 
 LOG_SHARE = 0.2
 """Of a row's time is written into the verbose log."""
 LOG_TRIES = 50
 SWAP_EVERY = 3
-Touch = Callable[[Engine], AbstractContextManager[None]]
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def test_those_that_ship_are_complete():
         ("schema = 2", "schema 2"),
         ("luck = 1\n[[item]]\n", "unknown key 'luck'"),
         ("title = 'x'", r"expected \[\[item\]\]"),
+        ("about = 3\n[[item]]\n" + ROW, "about: expected text"),
         ("item = 3", r"expected \[\[item\]\]"),
         ("[[item]]\nid = 'a'", "text is missing"),
         ("[[item]]\n" + ROW.replace('why = "w"', 'why = " "'), "why is missing"),

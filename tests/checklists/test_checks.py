@@ -147,6 +147,7 @@ def test_the_environment_answers_for_itself_by_its_worst():
         ("wait_share", {}, 0.1),
         ("failed_share", {}, 0.02),
         ("failed_share", {"finished": {}}, None),
+        ("failed_share", {"finished": {"success": 97, "failure": 3}}, 0.03),
         ("held_at_idle", {}, 0),
         ("held_at_idle", {"ledger": {"pages": 3, "slots": 1}}, 4),
         ("held_at_idle", {"batch": BatchState(running=1)}, None),

@@ -1,5 +1,7 @@
 """Each panel, mounted alone in a small app, in every state."""
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 from textual.app import App
@@ -54,6 +56,31 @@ async def test_draws_every_state(spec, state, size, frame_of):
     if spec.id != "events" or state != "empty":
         assert MARKS.get(state, "") in drawn[0]
     assert any(row.strip(" │─╭╮╰╯") for row in drawn[1:])
+
+
+async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(frame_of):
+    drawn = []
+
+    def draw(frame, width, height):
+        drawn.append((frame, width, height))
+        return []
+
+    app = OnePanel(replace(PANELS[0], draw=draw, detail=draw))
+    first = frame_of("typical")
+    second = replace(first)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.panel.show(first)
+        app.panel.show(first)
+        assert [frame for frame, *_ in drawn] == [first]
+        app.panel.display = False
+        app.panel.show(second)
+        assert len(drawn) == 1
+        app.panel.display = True
+        app.panel.show(second)
+        assert drawn[-1][0] is second
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+    assert drawn[-1][1:] == (98, 29)
 
 
 async def test_old_numbers_are_dimmed_and_come_back(frame_of):

@@ -139,6 +139,18 @@ async def test_a_playbook_can_be_cancelled_and_has_a_report(clock, home):
         await c.until(lambda: (home / "report.md").exists())
 
 
+async def test_quitting_waits_for_the_report_of_a_cancelled_playbook(clock, home):
+    async with Running(clock, tiny()) as c:
+        await c.press("p")
+        await choose(c, "ab_long")
+        await c.press("enter", "y")
+        run = c.app.runs.last
+        await c.until(lambda: run.steps[1].state == "running" and run.steps[1].done > 0)
+        await c.press("x", "q")
+        await c.until(lambda: c.app._exit)
+        assert run.report["state"] == "interrupted"
+
+
 async def test_one_playbook_at_a_time_and_quitting_asks(clock, home):
     async with Running(clock, tiny()) as c:
         await c.press("p")

@@ -309,9 +309,14 @@ def test_the_oldest_segments_go_when_the_file_is_full(tmp_path):
     recording = Recording(path)
     assert recording.damage is None
     assert recording.began > START + 20
+    assert next(recording.segment(0))[0] == 0.0
     frames = list(recording.segment(len(recording.segments) - 1))
-    assert recording.began + frames[-1][0] == pytest.approx(START + 129.5)
-    assert Replay(recording).length_s == pytest.approx(recording.length_s)
+    assert recording.began + frames[-1][0] == pytest.approx(START + 129.5, rel=0, abs=1e-3)
+    player = Replay(recording)
+    assert player.length_s == pytest.approx(recording.length_s)
+    for position in (0.0, 7.5, player.length_s):
+        player.seek(position)
+        assert player.snapshot().time == pytest.approx(recording.began + position, rel=0, abs=0.2)
 
 
 def test_an_existing_file_is_not_written_over(tmp_path):

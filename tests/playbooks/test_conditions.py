@@ -46,6 +46,7 @@ def test_true_false_and_not_known(text, answer):
         "steps.load.error_rate + 1 < 3",
         "(lambda: 1)() == 1",
         "steps.load.verdict == b'pass'",
+        "steps.load.verdict == -'pass'",
         "a" * 4 + "(",
     ],
 )

@@ -124,6 +124,7 @@ def test_a_healthy_engine_passes(site, tmp_path):
     assert list(violations(report, schema_of("check"))) == []
     saved = on_disk(report)
     assert saved["verdict"] == "pass"
+    assert list(violations(saved, schema_of("check"))) == []
     assert saved["steps"][1]["metrics"]["requests"] == 30
     kinds = [type(event) for event in seen]
     assert kinds.count(events.StepStarted) == kinds.count(events.StepEnded) == 4
@@ -267,6 +268,46 @@ def test_a_load_is_cut_to_its_budget(site):
     load = report["steps"][1]
     assert load["verdict"] == "pass"
     assert load["seconds"] < 8
+
+
+CANARY = """
+[[steps]]
+kind = "canary"
+gates = [{ metric = "rolled_back", op = "==", value = 0 }]
+[steps.with]
+candidate = ["token_budget=128"]
+arrivals = "poisson:20"
+lengths = "lognormal:8,4"
+time_scale = 0.02
+[[steps]]
+id = "after"
+kind = "environment"
+"""
+
+
+def test_a_canary_ends_with_its_budget_undecided(site):
+    report = run_playbook(book(CANARY), site, CheckOptions(time_budget_s=4, log=False))
+    canary = report["steps"][0]
+    assert canary["reason"] == "inconclusive: its time is over"
+    assert canary["verdict"] == canary["gates"][0]["verdict"] == "inconclusive"
+    assert canary["report"]["outcome"] == "undecided"
+    assert report["state"] == "done"
+    assert report["seconds"] < 30
+
+
+def test_an_interrupt_in_a_canary_ends_the_run(site):
+    timers = []
+
+    def listener(event):
+        if isinstance(event, events.StepProgress) and not timers:
+            timers.append(threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)))
+            timers[0].start()
+
+    report = run_playbook(book(CANARY), site, CheckOptions(log=False), listener)
+    assert timers
+    assert report["state"] == "interrupted"
+    assert report["steps"][0]["verdict"] == "interrupted"
+    assert report["not_run"] == ["after"]
 
 
 def test_a_report_folder_that_cannot_be_written_is_refused_at_once(site, tmp_path):

@@ -82,6 +82,16 @@ def test_a_long_soak_keeps_three_snapshots_of_objects(site):
     assert report["verdict"] == "pass", report["grew"]
 
 
+def test_a_soak_by_time_is_not_at_its_end_before_its_time(site):
+    """Whoever is told may cut it at any moment, however much has been served."""
+    seen = []
+    with site.engine() as engine:
+        spec = SoakSpec(8, 4, duration_s=0.3, storms=False)
+        run_soak(engine, spec, lambda done, total: seen.append((done, total)))
+    assert all(done < total for done, total in seen[:-1])
+    assert seen[-1][0] == seen[-1][1]
+
+
 @pytest.mark.parametrize(
     "bad", [{"waves": 3}, {"requests": 4}, {"cancel_every": 0}, {"duration_s": 0.0}]
 )

@@ -73,6 +73,7 @@ WRONG = [
     (HEAD + "[steps.with]\nseed = 1\nreqests = 3", 6, "unknown parameter of load 'reqests'"),
     (HEAD + "[steps.with]\nrequests = 0", 5, "requests: expected at least 1"),
     (HEAD + "[steps.with]\nrequests = 2.5", 5, "requests: expected a whole number"),
+    (HEAD + "[steps.with]\nduration_s = nan", 5, "duration_s: expected a finite number"),
     (HEAD + "with = { lengths = 'chat', requests = true }", 4, "requests: expected a whole"),
     (HEAD + "[[steps.gates]]\nmetric = 'p99'\nop = '<'\nvalue = 1", 5, "'p99' is none of load"),
     (HEAD + "[[steps.gates]]\nmetric = 'curve'\nop = '<'\nvalue = 1", 5, "is no number"),

@@ -33,6 +33,16 @@ def read(body):
     return recognise(found).read(found)
 
 
+def test_a_share_of_several_ranks_is_not_added_up():
+    lines = [
+        f'sglang:{name}{{dp_rank="{rank}",model_name="m"}} 0.25'
+        for name in ("cache_hit_rate", "gen_throughput")
+        for rank in "01"
+    ]
+    assert read(("\n".join(lines) + "\n").encode()).gauges == {"output_tok_s": 0.5}
+    assert read(f"{lines[0]}\n".encode()).gauges == {"hit_ratio": 0.25}
+
+
 def test_one_scrape_knows_totals_and_no_rates():
     numbers = Tracker().push(vllm(tokens=100), 0.0)
     assert numbers.totals["output_tokens"] == 100

@@ -1,10 +1,12 @@
 """Runs in virtual time: what is measured is known to the nanosecond."""
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -235,6 +237,26 @@ def test_ctrl_c_ends_a_run_in_the_main_thread():
     assert len(seen) == 1
     assert signal.getsignal(signal.SIGINT) is before
     assert result.records
+
+
+def test_who_watches_may_end_a_run_at_once():
+    def enough(progress):
+        raise OverflowError("enough")
+
+    start = time.monotonic()
+    with pytest.raises(OverflowError, match="enough"):
+        run_load(NullTarget(), make_spec("closed:2,0.01", duration_s=600), enough)
+    assert time.monotonic() - start < 60
+
+
+def test_an_interrupt_by_who_watches_is_raised_and_nothing_else_is_said(caplog):
+    def enough(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_load(NullTarget(), make_spec("closed:2,0.01", duration_s=600), enough)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 # --- seeds ----------------------------------------------------------------------------------
