@@ -25,7 +25,7 @@ from engine.errors import EngineError
 SIZE = (120, 40)
 REFRESH_HZ = 2.0
 PATIENCE_S = 30.0
-LOOK_S = 0.001
+LOOK_S = 0.01
 BETWEEN_KEYS_S = 0.23
 """No multiple of the refresh, so that keys meet all of it."""
 KEYS = ("3", "3", "4", "4", "r", "escape")

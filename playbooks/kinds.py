@@ -6,7 +6,7 @@ A playbook is checked against this before anything runs; `evewatch playbook show
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ class Parameter:
     default: Any
     about: str
     least: float | None = None
+    read: Callable[[Any], object] | None = None
+    """What the step will read the value with. Raises ConfigError for one that it cannot."""
 
     def check(self, value: Any) -> Any:
         """The value as the step takes it. Raises ConfigError with what was expected."""
@@ -33,6 +35,8 @@ class Parameter:
             raise ConfigError(f"expected at least {self.least:g}, got {value:g}")
         if self.kind is list and not all(type(v) in (str, int) for v in value):
             raise ConfigError(f"expected a list of texts or numbers, got {value!r}")
+        if self.read is not None:
+            self.read(value)
         return value
 
 
@@ -50,8 +54,20 @@ class Kind:
     """Of the metrics, those that a diagnosis needs from this step."""
 
 
-def _text(default: str | None, about: str) -> Parameter:
-    return Parameter(str, default, about)
+def _text(
+    default: str | None, about: str, read: Callable[[Any], object] | None = None
+) -> Parameter:
+    return Parameter(str, default, about, read=read)
+
+
+def _one_of(default: str, *others: str, about: str) -> Parameter:
+    known = (default, *others)
+
+    def read(value: str) -> None:
+        if value not in known:
+            raise ConfigError(f"expected one of {', '.join(known)}, got {value!r}")
+
+    return _text(default, about, read)
 
 
 def _count(default: int | None, about: str, least: int = 1) -> Parameter:
@@ -66,8 +82,41 @@ def _switch(default: bool, about: str) -> Parameter:
     return Parameter(bool, default, about)
 
 
+def _read_arrivals(text: str) -> object:
+    from playbooks.load.arrivals import parse_arrivals
+
+    return parse_arrivals(text)
+
+
+def _read_lengths(text: str) -> object:
+    from playbooks.load.mix import parse_mix
+
+    return parse_mix(text)
+
+
+def _read_slo(text: str) -> object:
+    from playbooks.load.slo import parse_slo
+
+    return parse_slo(text)
+
+
+def _read_stages(text: str) -> object:
+    from playbooks.canary.plan import parse_stages
+
+    return parse_stages(text)
+
+
+def _read_batches(sizes: list[Any]) -> None:
+    if not sizes or any(type(n) is not int or n < 1 for n in sizes):
+        raise ConfigError(f"expected whole numbers of at least 1, got {sizes!r}")
+    if sorted(set(sizes)) != sizes:
+        raise ConfigError(f"expected sizes that rise, got {sizes!r}")
+
+
 _SEED = _count(0, "of times, lengths and prompts", 0)
-_LENGTHS = _text("chat*0.05", "prompt and output lengths, as `evewatch load --lengths`")
+_LENGTHS = _text(
+    "chat*0.05", "prompt and output lengths, as `evewatch load --lengths`", _read_lengths
+)
 _LATENCY = {
     f"{name}_{p}_ms": f"{name.upper()} {p}, milliseconds"
     for name in ("ttft", "tpot", "e2e", "queue")
@@ -92,7 +141,7 @@ KINDS: dict[str, Kind] = {
     "profile": Kind(
         "where the time of requests and of steps goes",
         {
-            "arrivals": _text("closed:8", "as `evewatch profile --arrivals`"),
+            "arrivals": _text("closed:8", "as `evewatch profile --arrivals`", _read_arrivals),
             "lengths": _LENGTHS,
             "requests": _count(48, "how many"),
             "seed": _SEED,
@@ -109,13 +158,13 @@ KINDS: dict[str, Kind] = {
     "load": Kind(
         "traffic, with everything watched that a diagnosis asks for",
         {
-            "arrivals": _text("closed:6", "as `evewatch load --arrivals`"),
+            "arrivals": _text("closed:6", "as `evewatch load --arrivals`", _read_arrivals),
             "lengths": _LENGTHS,
             "requests": _count(None, "end after so many"),
             "duration_s": _number(None, "end after so many seconds of sending"),
             "shared_prefix": _count(0, "first words that all prompts share", 0),
             "tpot_objective_ms": _number(None, "time per token that was promised"),
-            "slo": _text(None, "goodput: ttft=500,tpot=50,e2e=5s"),
+            "slo": _text(None, "goodput: ttft=500,tpot=50,e2e=5s", _read_slo),
             "seed": _SEED,
         },
         {
@@ -156,13 +205,15 @@ KINDS: dict[str, Kind] = {
     "sweep": Kind(
         "throughput and tail latency over the batch size, the knee and the cap",
         {
-            "batches": Parameter(list, [1, 2, 4, 8, 16, 32, 64], "rising batch sizes"),
+            "batches": Parameter(
+                list, [1, 2, 4, 8, 16, 32, 64], "rising batch sizes", read=_read_batches
+            ),
             "repeats": _count(3, "runs of each size"),
             "lengths": _LENGTHS,
             "requests_per_user": _count(5, "requests of a run, times its batch"),
             "least_requests": _count(40, "requests of a run at least"),
             "p99_objective_ms": _number(None, "P99 that the cap keeps below"),
-            "p99_of": _text("e2e", "e2e, ttft or tpot"),
+            "p99_of": _one_of("e2e", "ttft", "tpot", about="whose P99: e2e, ttft or tpot"),
             "refine": _switch(True, "measure between the knee's rungs too"),
             "seed": _SEED,
         },
@@ -192,7 +243,7 @@ KINDS: dict[str, Kind] = {
     "quality": Kind(
         "does the KV format change what the model says",
         {
-            "size": _text("quick", "probe (seconds), quick or full"),
+            "size": _one_of("quick", "probe", "full", about="probe (seconds), quick or full"),
             "baseline": _text("fp16", "KV format it is held against"),
             "cases": Parameter(list, [], "files of cases of your own"),
         },
@@ -240,9 +291,10 @@ KINDS: dict[str, Kind] = {
         {
             "candidate": Parameter(list, [], "settings of the candidate: key=value"),
             "candidate_url": _text(None, "or its URL, where the target is a URL"),
-            "arrivals": _text("poisson:4", "as `evewatch load --arrivals`"),
+            "arrivals": _text("poisson:4", "as `evewatch load --arrivals`", _read_arrivals),
             "lengths": _LENGTHS,
-            "stages": _text("1,10,50,100", "percent of the users on the candidate, rising"),
+            "stages": _text("1,10,50,100", "percent of the users on the candidate, rising",
+                            _read_stages),
             "min_samples": _count(300, "answers of each side that a stage needs (P99: 299)", 29),
             "tail_ratio": _number(1.10, "a tail above this of the baseline's is too high"),
             "time_scale": _number(1.0, "times every stage's duration"),

@@ -112,7 +112,7 @@ def run_sweep(site: Site, params: Params, clock: Clock) -> Outcome:
     from playbooks.steps import sweep
 
     spec = sweep.SweepSpec(
-        batches=tuple(int(n) for n in params["batches"]),
+        batches=tuple(params["batches"]),
         repeats=params["repeats"],
         requests_per_user=params["requests_per_user"],
         least_requests=params["least_requests"],

@@ -61,6 +61,7 @@ stop_on_fail = true
 
 
 HEAD = '[[steps]]\nid = "a"\nkind = "load"\n'
+SWEEP = "[[steps]]\nkind = 'sweep'\n[steps.with]\n"
 WRONG = [
     ("title = 3\n[[steps]]\nkind = 'load'", 1, "title: expected a text"),
     ("\nbudget = '3m'\n[[steps]]\nkind = 'load'", 2, "unknown key 'budget'"),
@@ -74,6 +75,12 @@ WRONG = [
     (HEAD + "[steps.with]\nrequests = 0", 5, "requests: expected at least 1"),
     (HEAD + "[steps.with]\nrequests = 2.5", 5, "requests: expected a whole number"),
     (HEAD + "[steps.with]\nduration_s = nan", 5, "duration_s: expected a finite number"),
+    (HEAD + "[steps.with]\narrivals = 'poison:5'", 5, "'poison:5' is not known"),
+    (HEAD + "[steps.with]\nlengths = 'chart'", 5, "lengths: "),
+    (HEAD + "[steps.with]\nslo = 'fast'", 5, "slo: "),
+    (SWEEP + "batches = [4, 'x']", 4, "whole numbers of at least 1"),
+    (SWEEP + "batches = [4, 2]", 4, "sizes that rise"),
+    (SWEEP + "p99_of = 'itl'", 4, "one of e2e, ttft, tpot"),
     (HEAD + "with = { lengths = 'chat', requests = true }", 4, "requests: expected a whole"),
     (HEAD + "[[steps.gates]]\nmetric = 'p99'\nop = '<'\nvalue = 1", 5, "'p99' is none of load"),
     (HEAD + "[[steps.gates]]\nmetric = 'curve'\nop = '<'\nvalue = 1", 5, "is no number"),
