@@ -31,6 +31,8 @@ class LineView(Widget):
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._styles: dict[tuple[str, str], Style] = {}
+        self._styled_by: tuple[object, frozenset[str]] = (None, frozenset())
+        """The rules and the classes that the roles' styles come from."""
         self._drawn_size = (0, 0)
 
     def set_lines(self, lines: Sequence[Line]) -> None:
@@ -75,8 +77,23 @@ class LineView(Widget):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._styles.clear()
-        self._strips.clear()
+        if not self._is_styled:
+            self._styles.clear()
+            self._strips.clear()
+
+    @property
+    def _is_styled(self) -> bool:
+        """Roles look by the style sheet and the widget's own classes, not by those around it."""
+        rules, classes = self._styled_by
+        return rules is self.app.stylesheet.rules and classes == self.classes
+
+    def _get_component_classes(self) -> frozenset[str]:  # type: ignore[override]
+        """Those whose styles are to be worked out again. Textual asks for all of them whenever a
+        class of the screen changes: half of what a key to a panel would cost."""
+        if self._is_styled:
+            return frozenset()
+        self._styled_by = (self.app.stylesheet.rules, self.classes)
+        return super()._get_component_classes()
 
     def _strip(self, line: Line, width: int) -> Strip:
         segments = [Segment(clean(text), self._style(role, link)) for text, role, link in line]

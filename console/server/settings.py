@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.errors import ConfigError
 
@@ -18,7 +18,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     """0: any free one."""
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     """Bearer token that everything but /health asks for."""
     insecure: bool = False
     """Serve a public address without a key."""

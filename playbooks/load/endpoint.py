@@ -7,7 +7,7 @@ request. Time limits are the client's: see playbooks/load/client.py.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import httpx
@@ -41,7 +41,7 @@ class EndpointSpec:
     """None: the first that the server lists."""
     token_ids: bool = False
     """Send ids instead of text: exact lengths, where the server's completions take them."""
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     """Bearer token."""
     limit: int | None = None
     """Longest prompt and output together that the server takes."""

@@ -96,6 +96,25 @@ async def test_old_numbers_are_dimmed_and_come_back(frame_of):
     assert bright.bold and not dim.bold
 
 
+async def test_roles_are_styled_anew_when_their_look_changes_and_only_then(frame_of):
+    app = OnePanel(PANELS[0])
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.panel.show(frame_of("typical"))
+        await pilot.pause()
+        whole = Region(0, 0, 80, 24)
+        styles = app.panel._component_styles["role--value"]
+        strips = app.panel.render_lines(whole)
+        app.screen.add_class("-another")
+        await pilot.pause()
+        assert app.panel._component_styles["role--value"] is styles
+        after = app.panel.render_lines(whole)
+        assert all(a is b for a, b in zip(strips, after, strict=True))
+        dark = style_after(app.panel, "requests")
+        app.theme = "textual-light"
+        await pilot.pause()
+        assert style_after(app.panel, "requests").color != dark.color
+
+
 def style_after(widget, text):
     """Style of the segment that follows the one with `text`."""
     width, height = widget.size

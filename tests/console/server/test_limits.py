@@ -323,3 +323,12 @@ def test_a_client_that_does_not_read_stalls_nobody_and_is_dropped():
         eventually(lambda: served.engine.telemetry.finished["cancelled"] == 24, 30)
         wire.close()
         served.until_idle()
+
+
+def test_a_key_is_in_no_text_of_its_settings():
+    from console.server.settings import ServerSettings
+    from playbooks.load.endpoint import EndpointSpec
+
+    secret = "sk-0123456789abcdef"
+    assert secret not in repr(ServerSettings(api_key=secret))
+    assert secret not in repr(EndpointSpec("http://127.0.0.1:1", key=secret))
