@@ -137,11 +137,24 @@ def test_a_kept_quality_verdict_is_used_again(monkeypatch):
 
     monkeypatch.setattr(models, "resolve", lambda model: model)
     monkeypatch.setattr(models, "describe", lambda path: LOADED)
-    results.save(
-        {"kind": "quality", "verdict": "pass", "identity": LOADED.identity,
-         "config": CONFIG.to_dict()}
-    )  # fmt: skip
+    kept = {"kind": "quality", "verdict": "pass", "baseline": "fp16",
+            "identity": LOADED.identity, "config": CONFIG.to_dict()}  # fmt: skip
+    results.save(kept)
     assert compare.kept_quality(CONFIG)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("other", [{"verdict": "inconclusive"}, {"baseline": "int8_token"}])
+def test_a_kept_report_that_says_something_else_is_not(monkeypatch, other):
+    from engine import models
+    from playbooks.steps import quality
+
+    monkeypatch.setattr(models, "resolve", lambda model: model)
+    monkeypatch.setattr(models, "describe", lambda path: LOADED)
+    kept = {"kind": "quality", "verdict": "pass", "baseline": "fp16",
+            "identity": LOADED.identity, "config": CONFIG.to_dict()}  # fmt: skip
+    results.save(kept | other)
+    monkeypatch.setattr(quality, "run_quality", lambda config, spec: kept | {"verdict": "warn"})
+    assert compare.kept_quality(CONFIG)["verdict"] == "warn"
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,8 @@ def test_containers_are_found_by_their_paths(site):
         after = containers(engine)
     assert found["engine._open"] == 0
     assert any(".scheduler.running" in path for path in found)
-    grown = {path: n for path, n in after.items() if found.get(path) != n}
-    assert list(grown.values()) == [7]
-    assert next(iter(grown)).endswith("telemetry.extra")
+    new = {path: n for path, n in after.items() if path not in found}
+    assert [n for path, n in new.items() if path.endswith("telemetry.extra")] == [7]
 
 
 # --- slopes -------------------------------------------------------------------------------------
