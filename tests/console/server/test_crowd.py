@@ -49,18 +49,24 @@ async def one(asking, client):
     return text, usage
 
 
-async def crowd(url):
+async def crowd(served):
+    """All of them wait before the first is let in, so that the engine is full at once."""
+    served.engine.set_paused(True)
     async with openai.AsyncOpenAI(
-        base_url=f"{url}/v1", api_key="-", max_retries=0, timeout=60
+        base_url=f"{served.url}/v1", api_key="-", max_retries=0, timeout=60
     ) as asking:
-        return await asyncio.gather(*(one(asking, i) for i in range(CLIENTS)))
+        answers = asyncio.gather(*(one(asking, i) for i in range(CLIENTS)))
+        while served.server.app.state.desk.choices < CLIENTS and not answers.done():
+            await asyncio.sleep(0.01)
+        served.engine.set_paused(False)
+        return await answers
 
 
 @pytest.mark.parametrize("pages", [512, 24])
 def test_sixty_four_clients_a_fifth_of_which_leave(pages):
     """The second pool is too small for a full batch: requests are preempted meanwhile."""
     with serving(kernels="cpu", max_batch=16, pages=pages) as served:
-        found = asyncio.run(crowd(served.url))
+        found = asyncio.run(crowd(served))
         served.until_idle()
         assert (served.engine.telemetry.totals["preemptions"] > 0) == (pages == 24)
         assert served.server.app.state.desk.choices == 0
