@@ -21,7 +21,7 @@ typedef struct {
 
 typedef struct {
     void (*linear)(int, const float *, const uint8_t *, const float *, const float *, float *,
-                   intptr_t, intptr_t, intptr_t, int);
+                   float *, intptr_t, intptr_t, intptr_t, int);
     int (*append_kv)(const void *, const void *, const float *, const float *, const float *,
                      const float *, const float *, float, float *, int64_t, int);
     int (*attend)(const void *, const void *, const float *, float *, float, int64_t, int);
@@ -43,8 +43,9 @@ typedef struct {
     float *out;          /* [count, head.rows] */
 } Logits;
 
-typedef struct { /* float [rows, …] each; qkv is at least as wide as x */
-    float *normed, *qkv, *q, *mixed, *gate_up, *gated;
+typedef struct { /* float [rows, …] each, but for the products' scratch; qkv is at least as
+                    wide as x */
+    float *normed, *qkv, *q, *mixed, *gate_up, *gated, *scratch;
 } Buffers;
 
 enum Part { LINEAR, APPEND, ATTEND, ROWWISE, HEAD };
@@ -63,8 +64,9 @@ static void charge(int64_t *spent, enum Part part, int64_t *last) {
 }
 
 static void product(const Operations *ops, Weight w, const float *x, const float *bias,
-                    const float *residual, float *y, int64_t rows, int threads) {
-    ops->linear((int)w.encoding, x, w.data, bias, residual, y, rows, w.rows, w.cols, threads);
+                    const float *residual, float *y, float *scratch, int64_t rows, int threads) {
+    ops->linear((int)w.encoding, x, w.data, bias, residual, y, scratch, rows, w.rows, w.cols,
+                threads);
 }
 
 /* The logits of some rows of x. */
@@ -74,7 +76,7 @@ static void head(const Operations *ops, const Shape *shape, const float *x, Logi
     for (int64_t i = 0; i < logits.count; i++)
         memcpy(b.qkv + i * n, x + logits.rows[i] * n, (size_t)n * sizeof *x);
     ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, threads);
-    product(ops, shape->head, b.normed, 0, 0, logits.out, logits.count, threads);
+    product(ops, shape->head, b.normed, 0, 0, logits.out, b.scratch, logits.count, threads);
 }
 
 /* x [rows, hidden], overwritten. `spent` [5] grows by the nanoseconds of each part. Not 0: an
@@ -87,7 +89,7 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
         const Layer *l = layers + i;
         ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, rows, threads);
+        product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, b.scratch, rows, threads);
         charge(spent, LINEAR, &last);
         if (ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin, l->q_norm, l->k_norm,
                            shape->eps, b.q, shape->query_heads, threads))
@@ -96,15 +98,15 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
         if (ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads, threads))
             return 1;
         charge(spent, ATTEND, &last);
-        product(ops, l->out, b.mixed, l->out_bias, x, x, rows, threads);
+        product(ops, l->out, b.mixed, l->out_bias, x, x, b.scratch, rows, threads);
         charge(spent, LINEAR, &last);
         ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, rows, threads);
+        product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, b.scratch, rows, threads);
         charge(spent, LINEAR, &last);
         ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->down, b.gated, 0, x, x, rows, threads);
+        product(ops, l->down, b.gated, 0, x, x, b.scratch, rows, threads);
         charge(spent, LINEAR, &last);
     }
     head(ops, shape, x, logits, b, threads);

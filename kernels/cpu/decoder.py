@@ -52,7 +52,7 @@ class _Logits(ctypes.Structure):
 
 
 class _Buffers(ctypes.Structure):
-    _fields_ = [(n, _P) for n in ("normed", "qkv", "q", "mixed", "gate_up", "gated")]
+    _fields_ = [(n, _P) for n in ("normed", "qkv", "q", "mixed", "gate_up", "gated", "scratch")]
 
 
 class CpuStack:
@@ -76,6 +76,7 @@ class CpuStack:
             first.gate_up.rows,
             first.down.cols,
         )
+        self._widest = max(first.qkv.cols, first.out.cols, first.down.cols)
         self._positions = rope.cos.shape[0]
         self._caches = [kv.cache_struct(one) for one in caches]
         self._layers = (_Layer * len(layers))(
@@ -108,6 +109,7 @@ class CpuStack:
         wanted = _rows_within(logit_rows, rows)
         logits = torch.empty(len(wanted), self._vocab)
         room = [torch.empty(rows, width) for width in self._widths]
+        room.append(gemm.scratch(rows, self._widest))
         failed = _library().decoder_layers(
             ctypes.byref(self._operations),
             ctypes.byref(self._shape),

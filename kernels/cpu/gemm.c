@@ -17,9 +17,12 @@
  * themselves are exact: q·d is exact in float32, adding m rounds once.
  *
  * Few rows multiply straight from the packed blocks. Many rows first unpack a chunk of a
- * panel to float32, which is how an f32 matrix is packed, and reuse it for all of them.
+ * panel to float32, which is how an f32 matrix is packed, and reuse it for all of them; each
+ * thread gathers its rows first, CHUNK columns of one after those of another, so that a tile
+ * reads them in one stream from addresses that the compiler knows.
  */
 
+#include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -64,7 +67,8 @@ enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
 
 enum {
     CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */
-    ROWS = 96,   /* rows that share an unpacked chunk: a multiple of every TILE */
+    ROWS = 132,  /* rows that share an unpacked chunk: a multiple of every TILE, and half of a
+                    step of 256, which two threads then halve instead of exchanging it */
 };
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
@@ -196,16 +200,25 @@ INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int half, i
 
 typedef struct {
     const float *x;   /* first row and column */
-    ptrdiff_t stride; /* floats from row to row */
+    ptrdiff_t stride; /* floats from row to row; CHUNK if they are gathered */
     const uint8_t *w; /* first block of the first panel */
     size_t panel_bytes;
     ptrdiff_t cols;
     float *acc; /* [panels][rows][16] */
 } tile;
 
-/* acc += x · wᵀ over t.cols columns: rows × panels·16 outputs, all in registers. */
-INLINE void multiply(int enc, int rows, int panels, tile t)
+/* The next two panels of this thread are on their way while these are computed. Past the end
+ * of w nothing happens. */
+INLINE void prefetch(int enc, const uint8_t *block, size_t panel_bytes)
 {
+    UNROLL for (size_t at = 0; at < block_bytes(enc); at += 64)
+        __builtin_prefetch(block + 2 * panel_bytes + at, 0, 2);
+}
+
+/* acc += x · wᵀ over t.cols columns: rows × panels·16 outputs, all in registers. */
+INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
+{
+    const ptrdiff_t stride = gathered ? CHUNK : t.stride;
     vf acc[2][TILE][VECS];
     UNROLL for (int p = 0; p < panels; p++)
         UNROLL for (int r = 0; r < rows; r++)
@@ -213,6 +226,9 @@ INLINE void multiply(int enc, int rows, int panels, tile t)
                 acc[p][r][v] = load_f32(t.acc + (p * rows + r) * PANEL + v * LANES);
     for (ptrdiff_t k = 0; k < t.cols; k += block_cols(enc), t.w += block_bytes(enc)) {
         affine a[2];
+        if (!gathered)
+            UNROLL for (int p = 0; p < panels; p++)
+                prefetch(enc, t.w + p * t.panel_bytes, t.panel_bytes);
         UNROLL for (int p = 0; p < panels; p++) a[p] = load_affine(enc, t.w + p * t.panel_bytes);
         UNROLL for (int half = 0; half < halves(enc); half++)
             for (int word = 0; word < words(enc); word++)
@@ -222,7 +238,7 @@ INLINE void multiply(int enc, int rows, int panels, tile t)
                         w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
                     LOADED;
                     UNROLL for (int r = 0; r < rows; r++) {
-                        float x = t.x[r * t.stride];
+                        float x = t.x[r * stride];
                         UNROLL for (int p = 0; p < panels; p++)
                             UNROLL for (int v = 0; v < VECS; v++) acc[p][r][v] += w[p].v[v] * x;
                     }
@@ -235,16 +251,16 @@ INLINE void multiply(int enc, int rows, int panels, tile t)
 }
 
 /* PAIR rows or fewer take two panels at once: enough independent chains to hide the latency
- * of an addition. More than that is only asked of f32. */
-INLINE void multiply_rows(int enc, int rows, int panels, tile t)
+ * of an addition. More than that are always gathered. */
+INLINE void multiply_rows(int enc, int gathered, int rows, int panels, tile t)
 {
 #define CASE(R)                                                        \
     case R:                                                            \
         if (R <= PAIR && panels == 2) {                                \
-            multiply(enc, R, 2, t);                                    \
-        } else if (R <= PAIR || enc == F32) {                          \
+            multiply(enc, gathered, R, 2, t);                          \
+        } else if (R <= PAIR || gathered) {                            \
             for (; panels--; t.w += t.panel_bytes, t.acc += R * PANEL) \
-                multiply(enc, R, 1, t);                                \
+                multiply(enc, gathered, R, 1, t);                      \
         }                                                              \
         break;
     switch (rows) {
@@ -259,11 +275,12 @@ INLINE void multiply_rows(int enc, int rows, int panels, tile t)
 #undef CASE
 }
 
-/* `cols` columns of a panel as float32 [cols][16]. */
-INLINE void unpack(int enc, const uint8_t *w, ptrdiff_t cols, float *out)
+/* `cols` columns of a panel as float32 [cols][16]. `panel_bytes` is 0 if no other follows. */
+INLINE void unpack(int enc, const uint8_t *w, size_t panel_bytes, ptrdiff_t cols, float *out)
 {
     for (ptrdiff_t k = 0; k < cols; k += block_cols(enc), w += block_bytes(enc)) {
         affine a = load_affine(enc, w);
+        prefetch(enc, w, panel_bytes);
         UNROLL for (int half = 0; half < halves(enc); half++)
             for (int word = 0; word < words(enc); word++)
                 UNROLL for (int b = 0; b < word_cols(enc); b++, out += PANEL) {
@@ -275,22 +292,27 @@ INLINE void unpack(int enc, const uint8_t *w, ptrdiff_t cols, float *out)
 
 #define ENCODINGS(X) X(F32) X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1)
 
-#define DEFINE(E)                                                                       \
-    static void multiply_##E(int rows, int panels, tile t)                              \
-    {                                                                                   \
-        multiply_rows(E, rows, panels, t);                                              \
-    }                                                                                   \
-    static void unpack_##E(const uint8_t *w, ptrdiff_t cols, float *out)                \
-    {                                                                                   \
-        unpack(E, w, cols, out);                                                        \
+#define DEFINE(E)                                                                           \
+    static void multiply_##E(int rows, int panels, tile t)                                  \
+    {                                                                                       \
+        multiply_rows(E, 0, rows, panels, t);                                               \
+    }                                                                                       \
+    static void unpack_##E(const uint8_t *w, size_t panel_bytes, ptrdiff_t cols, float *out) \
+    {                                                                                       \
+        unpack(E, w, panel_bytes, cols, out);                                               \
     }
 ENCODINGS(DEFINE)
 
 #define ENTRY(E) [E] = {multiply_##E, unpack_##E},
 static const struct {
     void (*multiply)(int rows, int panels, tile t);
-    void (*unpack)(const uint8_t *w, ptrdiff_t cols, float *out);
+    void (*unpack)(const uint8_t *w, size_t panel_bytes, ptrdiff_t cols, float *out);
 } OF[] = {ENCODINGS(ENTRY)};
+
+static __attribute__((noinline)) void multiply_gathered(int rows, int panels, tile t)
+{
+    multiply_rows(F32, 1, rows, panels, t);
+}
 
 /* --- the product -------------------------------------------------------------------- */
 
@@ -350,49 +372,103 @@ static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, pt
     }
 }
 
-/* `rows` rows from `row`, at most ROWS, by one or two panels from p. */
-static void rows_by_panels(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
+/* `store` comes soon: its lines of y are fetched while the sums are computed. */
+INLINE void expect(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
+{
+    for (ptrdiff_t r = row; r < row + rows; r++)
+        for (int i = 0; i < panels; i++)
+            __builtin_prefetch(g.y + r * g.n + (p + i) * PANEL, 1, 3);
+}
+
+INLINE ptrdiff_t chunk(ptrdiff_t k) { return part(k, CHUNK, BLOCK); }
+
+/* Columns of x in chunks, [chunk][rows][CHUNK]. */
+static void gather(product g, ptrdiff_t row, ptrdiff_t rows, float *gathered)
+{
+    ptrdiff_t step = chunk(g.k);
+    for (ptrdiff_t k = 0; k < g.k; k += step)
+        for (ptrdiff_t r = row; r < row + rows; r++, gathered += CHUNK)
+            memcpy(gathered, g.x + r * g.k + k, min(step, g.k - k) * sizeof *gathered);
+}
+
+/* `rows` rows from `row`, at most ROWS, by one or two panels from p. `gathered` is those rows;
+ * null, if they are PAIR or fewer. */
+static void rows_by_panels(product g, const float *gathered, ptrdiff_t row, ptrdiff_t rows,
+                           ptrdiff_t p, int panels)
 {
     ALIGNED float acc[2 * ROWS * PANEL], unpacked[2 * CHUNK * PANEL];
     memset(acc, 0, panels * rows * PANEL * sizeof *acc);
-    ptrdiff_t tiles = ceil_div(rows, TILE), step = part(g.k, CHUNK, BLOCK);
+    ptrdiff_t tiles = ceil_div(rows, TILE), step = chunk(g.k);
     size_t bytes = panel_bytes(g.enc, g.k);
-    int direct = rows <= PAIR;
     for (ptrdiff_t k = 0; k < g.k; k += step) {
         const uint8_t *w = g.w + p * bytes + panel_bytes(g.enc, k);
         tile t = {.stride = g.k, .w = w, .panel_bytes = bytes, .cols = min(step, g.k - k)};
-        if (!direct && g.enc != F32) {
+        if (gathered && g.enc != F32) {
             t.w = (const uint8_t *)unpacked;
             t.panel_bytes = panel_bytes(F32, t.cols);
             for (int i = 0; i < panels; i++)
-                OF[g.enc].unpack(w + i * bytes, t.cols, unpacked + i * t.cols * PANEL);
+                OF[g.enc].unpack(w + i * bytes, bytes, t.cols, unpacked + i * t.cols * PANEL);
         }
         for (ptrdiff_t i = 0; i < tiles; i++) {
-            ptrdiff_t r = tile_row(rows, i);
-            t.x = g.x + (row + r) * g.k + k;
+            ptrdiff_t r = tile_row(rows, i), height = tile_row(rows, i + 1) - r;
+            int is_last = k + step >= g.k;
             t.acc = acc + r * panels * PANEL;
-            OF[direct ? g.enc : F32].multiply(tile_row(rows, i + 1) - r, panels, t);
+            if (is_last) expect(g, row + r, height, p, panels);
+            if (gathered) {
+                t.x = gathered + (k / step * rows + r) * CHUNK;
+                multiply_gathered(height, panels, t);
+            } else {
+                t.x = g.x + (row + r) * g.k + k;
+                OF[g.enc].multiply(height, panels, t);
+            }
+            if (is_last) store(g, t.acc, row + r, height, p, panels);
         }
-    }
-    for (ptrdiff_t i = 0; i < tiles; i++) {
-        ptrdiff_t r = tile_row(rows, i), height = tile_row(rows, i + 1) - r;
-        store(g, acc + r * panels * PANEL, row + r, height, p, panels);
     }
 }
 
+/* One thread's part of a product, in order, so that what it reads next is known. Who is done
+ * with his helps the others. */
+typedef struct {
+    ALIGNED ptrdiff_t next;
+    ptrdiff_t end;
+} share;
+
 /* --- entry points: `enc` as in the enum, contiguous arrays ----------------------------- */
+
+/* Floats of scratch that each thread of a product of t rows and k columns needs: never less
+ * for more of them. */
+ptrdiff_t evewatch_linear_scratch(ptrdiff_t t, ptrdiff_t k)
+{
+    return t <= PAIR ? 0 : min(t, ROWS) * ceil_div(k, chunk(k)) * CHUNK;
+}
 
 /* y = x · wᵀ + bias + residual. */
 void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias,
-                     const float *residual, float *y, ptrdiff_t t, ptrdiff_t n, ptrdiff_t k,
-                     int threads)
+                     const float *residual, float *y, float *scratch, ptrdiff_t t, ptrdiff_t n,
+                     ptrdiff_t k, int threads)
 {
     product g = {enc, x, w, bias, residual, y, n, k};
-    ptrdiff_t panels = ceil_div(n, PANEL), step = part(t, ROWS, TILE);
-#pragma omp parallel for collapse(2) schedule(dynamic) num_threads(threads)
-    for (ptrdiff_t row = 0; row < t; row += step)
-        for (ptrdiff_t p = 0; p < panels; p += 2)
-            rows_by_panels(g, row, min(step, t - row), p, min(2, panels - p));
+    ptrdiff_t panels = ceil_div(n, PANEL), pairs = ceil_div(panels, 2);
+    ptrdiff_t step = part(t, ROWS, TILE), all = ceil_div(t, step) * pairs;
+    ptrdiff_t each = evewatch_linear_scratch(t, k);
+    share shares[threads];
+    for (int i = 0; i < threads; i++)
+        shares[i] = (share){all * i / threads, all * (i + 1) / threads};
+#pragma omp parallel num_threads(threads)
+    {
+        int me = omp_get_thread_num();
+        float *gathered = each ? scratch + me * each : NULL;
+        ptrdiff_t gathered_row = -1;
+        for (int i = 0; i < threads; i++) {
+            share *s = shares + (me + i) % threads;
+            ptrdiff_t at;
+            while ((at = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->end) {
+                ptrdiff_t row = at / pairs * step, rows = min(step, t - row), p = at % pairs * 2;
+                if (gathered && gathered_row != row) gather(g, gathered_row = row, rows, gathered);
+                rows_by_panels(g, gathered, row, rows, p, min(2, panels - p));
+            }
+        }
+    }
 }
 
 /* Rows tokens[0…t) of a packed [·, k] matrix -> y [t, k]; tokens are in range. Unpacks whole
@@ -405,7 +481,7 @@ void evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, 
         const uint8_t *panel = w + tokens[i] / PANEL * panel_bytes(enc, k);
         for (ptrdiff_t at = 0; at < k; at += BLOCK) {
             ptrdiff_t cols = min(BLOCK, k - at);
-            OF[enc].unpack(panel + panel_bytes(enc, at), cols, unpacked);
+            OF[enc].unpack(panel + panel_bytes(enc, at), 0, cols, unpacked);
             for (ptrdiff_t c = 0; c < cols; c++)
                 y[at + c] = unpacked[c * PANEL + tokens[i] % PANEL];
         }

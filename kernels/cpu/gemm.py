@@ -77,6 +77,7 @@ def linear(
     """
     rows = x.shape[0]
     y = torch.empty(rows, weight.rows) if residual is None else residual
+    room = scratch(rows, weight.cols)
     library().evewatch_linear(
         ENCODINGS.index(weight.encoding),
         _floats("x", x, (rows, weight.cols)),
@@ -84,12 +85,18 @@ def linear(
         None if bias is None else _floats("bias", bias, (weight.rows,)),
         None if residual is None else _floats("residual", residual, (rows, weight.rows)),
         y.data_ptr(),
+        room.data_ptr(),
         rows,
         weight.rows,
         weight.cols,
         torch.get_num_threads(),
     )
     return y
+
+
+def scratch(rows: int, cols: int) -> torch.Tensor:
+    """float32 room that all threads of a product of x [rows, cols] need."""
+    return torch.empty(torch.get_num_threads() * library().evewatch_linear_scratch(rows, cols))
 
 
 def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
@@ -128,6 +135,8 @@ def library() -> ctypes.CDLL:
     loaded = build.load([SOURCE], {})
     pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
     loaded.evewatch_pack.argtypes = [ctypes.c_int, pointer, pointer, size, size, ctypes.c_int]
-    loaded.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 5, *[size] * 3, ctypes.c_int]
+    loaded.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 6, *[size] * 3, ctypes.c_int]
+    loaded.evewatch_linear_scratch.argtypes = [size] * 2
+    loaded.evewatch_linear_scratch.restype = size
     loaded.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 2]
     return loaded
