@@ -7,9 +7,15 @@ not on preemption, not on the order of rows.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 
 from engine.request import Request, SamplingParams, TokenLogprobs
+from kernels import reference
+
+Argmax = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 NUCLEUS_WIDTH = 256
 """Candidates looked at first; a row whose nucleus is wider sorts its whole vocabulary."""
@@ -18,9 +24,12 @@ _MASK = (1 << 64) - 1
 
 
 class Sampler:
-    def __init__(self, eos_ids: frozenset[int], seed: int = 0) -> None:
+    def __init__(
+        self, eos_ids: frozenset[int], seed: int = 0, argmax: Argmax = reference.argmax
+    ) -> None:
         self.eos_ids = eos_ids
         self._seed = seed
+        self._argmax = argmax
 
     @torch.inference_mode()
     def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
@@ -33,16 +42,16 @@ class Sampler:
         for row, request in enumerate(requests):
             if len(request.output_ids) < request.params.min_tokens:
                 self._hold_off_the_end(logits[row], request)
-        best, tokens = greedy(logits)
+        best, tokens = self._argmax(logits)
         drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
         if drawn:
             params = [requests[row].params for row in drawn]
             uniform = [self.uniform(requests[row]) for row in drawn]
             tokens[drawn] = draw(logits[drawn], params, uniform)
-        finite = best.isfinite().tolist()
         if raw is not None:
             note_logprobs(raw, [requests[row] for row in wanting], tokens[wanting])
-        return [t if good else None for t, good in zip(tokens.tolist(), finite, strict=True)]
+        pairs = zip(tokens.tolist(), best.tolist(), strict=True)
+        return [token if math.isfinite(logit) else None for token, logit in pairs]
 
     def uniform(self, request: Request) -> float:
         """In [0, 1): the random number of the request's next token."""
@@ -67,16 +76,6 @@ def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.T
         count = request.params.logprobs or 0
         top = tuple(zip(ids[row][:count], values[row][:count], strict=True))
         request.logprobs = TokenLogprobs(token, chosen[row], top)
-
-
-def greedy(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Largest value of each row (NaN if there is one) and where it is first."""
-    if logits.device.type != "cpu":
-        values, tokens = logits.max(-1)
-        return values, tokens
-    # numpy scans a row with vector instructions, where torch's max with indices does not.
-    tokens = torch.from_numpy(logits.numpy().argmax(-1))
-    return logits.gather(1, tokens[:, None]).squeeze(1), tokens
 
 
 def draw(logits: torch.Tensor, params: list[SamplingParams], uniform: list[float]) -> torch.Tensor:

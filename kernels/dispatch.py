@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -33,6 +33,7 @@ class Backend:
     append_kv: Callable[..., torch.Tensor]
     attend: Callable[..., torch.Tensor]
     stack: Callable[..., Stack]
+    argmax: Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 def select(kind: str = "auto", device: str = "cpu", require_triton: bool = False) -> Backend:
@@ -83,5 +84,5 @@ def _cpu(kind: str) -> Backend:
 
 
 def _backend(module: ModuleType, reason: str) -> Backend:
-    names = ("pack", "linear", "embed", "rms_norm", "silu_mul", "append_kv", "attend", "stack")
-    return Backend(module.name, reason, *(getattr(module, name) for name in names))
+    operations = [field.name for field in fields(Backend)[2:]]
+    return Backend(module.name, reason, *(getattr(module, name) for name in operations))

@@ -66,6 +66,11 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return F.silu(gate) * up
 
 
+def argmax(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [R, N] -> each row's largest value [R] and where it is first [R]; NaN is the largest."""
+    return x.max(-1)
+
+
 def apply_rope(x: torch.Tensor, positions: torch.Tensor, rope: Rope) -> torch.Tensor:
     """Rotate pairs (i, i + D/2): x [T, heads, D] -> the same shape, a new tensor."""
     cos = rope.cos[positions.long()].unsqueeze(1)

@@ -12,13 +12,14 @@ from kernels.cpu import rowwise
 from kernels.cpu.decoder import stack
 from kernels.cpu.gemm import embed, linear, pack
 from kernels.cpu.kv import append_kv, attend
-from kernels.cpu.rowwise import rms_norm, silu_mul
+from kernels.cpu.rowwise import argmax, rms_norm, silu_mul
 from kernels.weights import RawWeight
 
 name = "cpu"
 
 __all__ = [
     "append_kv",
+    "argmax",
     "attend",
     "embed",
     "linear",

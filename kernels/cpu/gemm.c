@@ -32,7 +32,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-/* Values loaded before stay in registers: left alone, gcc reads them again for every row. */
+/* Values loaded before stay in registers: left alone, gcc reads them again for every row, where
+ * rows are many. Where they are few, this only hinders it. */
 #define LOADED __asm__ volatile("" ::: "memory")
 
 /* A vector that straddles two cache lines costs two loads. */
@@ -236,7 +237,7 @@ INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
                     lanes w[2];
                     UNROLL for (int p = 0; p < panels; p++)
                         w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
-                    LOADED;
+                    if (gathered || rows > PAIR - 2) LOADED;
                     UNROLL for (int r = 0; r < rows; r++) {
                         float x = t.x[r * stride];
                         UNROLL for (int p = 0; p < panels; p++)

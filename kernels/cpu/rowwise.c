@@ -1,4 +1,4 @@
-/* RMSNorm and SiLU gating. A row's result depends on that row alone. */
+/* RMSNorm, SiLU gating, the largest of a row. A row's result depends on that row alone. */
 #include <math.h>
 
 #include "simd.h"
@@ -58,5 +58,46 @@ void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threa
             vf last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
             memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
         }
+    }
+}
+
+#define STRETCH (32 * LANES) /* values whose largest is known before the next ones are read */
+
+/* The largest of n values; any NaN is larger. */
+static float largest(const float *x, int64_t n) {
+    vf top[4];
+    vi odd = {0};
+    float highest = x[0];
+    for (int j = 0; j < 4; j++) top[j] = splat(x[0]);
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int j = 0; j < 4; j++) {
+            vf v = load(x + i + j * LANES);
+            odd |= v != v;
+            top[j] = vmax(v, top[j]);
+        }
+    highest = max_lanes(vmax(vmax(top[0], top[1]), vmax(top[2], top[3])));
+    int is_odd = any(odd);
+    for (; i < n; i++) {
+        is_odd |= x[i] != x[i];
+        highest = larger(x[i], highest);
+    }
+    return is_odd ? NAN : highest;
+}
+
+/* Of each row of x [rows, n] the largest value, and where it is first. */
+void argmax(const float *x, float *values, int64_t *places, int64_t rows, int64_t n, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = x + r * n;
+        int64_t from = 0, at;
+        float best = -INFINITY;
+        for (int64_t i = 0; i < n && best == best; i += STRETCH) {
+            float one = largest(row + i, n - i < STRETCH ? n - i : STRETCH);
+            if (!(one <= best)) best = one, from = i;
+        }
+        for (at = from; !(best == best ? row[at] == best : row[at] != row[at]); at++) {}
+        values[r] = best;
+        places[r] = at;
     }
 }

@@ -1,4 +1,4 @@
-"""RMSNorm and SiLU gating of the CPU backend."""
+"""RMSNorm, SiLU gating and the largest of a row, of the CPU backend."""
 
 from __future__ import annotations
 
@@ -47,3 +47,19 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
         torch.get_num_threads(),
     )
     return y
+
+
+def argmax(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `reference.argmax`; torch's own does not use vectors for it."""
+    x = x.contiguous()
+    rows, n = x.shape
+    values, places = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
+    library().argmax(
+        ctypes.c_void_p(x.data_ptr()),
+        ctypes.c_void_p(values.data_ptr()),
+        ctypes.c_void_p(places.data_ptr()),
+        ctypes.c_int64(rows),
+        ctypes.c_int64(n),
+        torch.get_num_threads(),
+    )
+    return values, places

@@ -14,6 +14,7 @@ import torch
 from kernels.decoder import Decoder, Stack, layer_by_layer
 from kernels.errors import KernelError
 from kernels.layout import LayerKv
+from kernels.reference import argmax
 from kernels.triton.append import append_kv
 from kernels.triton.attention import attend
 from kernels.triton.dense import embed, linear, pack
@@ -24,6 +25,7 @@ name = "triton"
 
 __all__ = [
     "append_kv",
+    "argmax",
     "attend",
     "embed",
     "linear",

@@ -39,6 +39,7 @@ def decoder() -> None:
     for n in (1, 5, 64, 601):
         cpu.rms_norm(torch.randn(3, n), torch.ones(n), 1e-5)
         cpu.silu_mul(torch.randn(40, 2 * n))
+        cpu.argmax(torch.randn(3, n))
     for rows in (1, 7):
         for weight in weights():
             packed = cpu.pack(weight)

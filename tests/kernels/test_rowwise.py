@@ -1,4 +1,4 @@
-"""RMSNorm and SiLU gating in C."""
+"""RMSNorm, SiLU gating and the largest of a row, in C."""
 
 from __future__ import annotations
 
@@ -51,3 +51,26 @@ def test_a_row_depends_on_itself_alone(rows: int) -> None:
             run.rms_norm(x, weight, 1e-5)[r], run.rms_norm(x[r : r + 1], weight, 1e-5)[0]
         )
         assert torch.equal(run.silu_mul(pair)[r], run.silu_mul(pair[r : r + 1])[0])
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 511, 512, 513, 2000])
+@pytest.mark.parametrize("rows", [0, 1, 9])
+def test_argmax_equals_the_reference(rows: int, n: int) -> None:
+    """Few different values: nearly every row has its largest more than once."""
+    x = torch.randint(-3, 4, (rows, n), generator=generator(n)).float()
+    x[1::3, n // 2 :] = -torch.inf
+    x[2::3] = -torch.inf
+    values, places = backend("cpu").argmax(x)
+    best, first = reference.argmax(x)
+    assert torch.equal(values, best)
+    assert torch.equal(places, first)
+
+
+@pytest.mark.parametrize("at", [0, 7, 700, 1299])
+def test_argmax_takes_the_first_nan_for_the_largest(at: int) -> None:
+    x = torch.randn(3, 1300, generator=generator(at))
+    x[1, at:] = torch.nan
+    x[1, -1] = torch.inf if at < 1299 else torch.nan
+    values, places = backend("cpu").argmax(x)
+    assert values.isnan().tolist() == [False, True, False]
+    assert places.tolist() == [int(x[0].argmax()), at, int(x[2].argmax())]
