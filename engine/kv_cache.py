@@ -10,7 +10,11 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.pages import PagePool
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
-from kernels.memory import zeros
+from kernels.memory import take, zeros
+
+READY_BYTES = 512 << 20
+"""Of the pool, what a CPU has taken before the first request: the first write to a huge page
+costs milliseconds where a hypervisor has to find it, and a step must not wait for that."""
 
 FREE_MEMORY_SHARE = 0.25
 """Of the free memory, when no kv_memory is set."""
@@ -51,6 +55,10 @@ class KvCache:
         pages = _room((layers, self.pages, h, layout.head_bytes), torch.uint8, device)
         slabs = _room((layers, self.slabs, h, 2, block), HP, device)
         shared = _room((scratch, h, 2, block), HP, device)
+        if torch.device(device).type == "cpu":
+            first = READY_BYTES // (layers * layout.page_bytes)
+            for part in (*pages[:, :first], slabs, shared):
+                take(part)
         self._written = torch.zeros((layers, 2), dtype=torch.int64, device=device)
         self.layers = [
             LayerKv(layout, pages[i], slabs[i], shared, *self._calibrated(i, device))

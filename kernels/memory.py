@@ -41,6 +41,11 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return piece.view(dtype).view(shape)
 
 
+def take(piece: torch.Tensor) -> None:
+    """Have the memory of a contiguous tensor of zeros now, not when it is first written."""
+    piece.view(torch.uint8).view(-1)[:: mmap.PAGESIZE] = 0
+
+
 def _mapping(size: int) -> torch.Tensor:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.zeros(size, dtype=torch.uint8)

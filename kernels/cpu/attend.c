@@ -1,10 +1,11 @@
 /* attend: causal attention of a step's queries over their pages.
 
    A task is one tile of query rows (all of one page, so they see the same full pages) for
-   one KV head. Its query vectors, `rows x GROUP` of them, share every load of K and V;
-   the softmax runs online, page by page. Whatever the tile, one query vector goes through
-   the same operations in the same order: its result depends on nothing else in the batch,
-   nor on the number of threads. */
+   one KV head; for a few, if it is a single row, whose time goes into waiting for pages: the
+   heads of a page are neighbours in memory. Its query vectors, `rows x GROUP` for each head,
+   share every load of K and V; the softmax runs online, page by page. Whatever the tile, one
+   query vector goes through the same operations in the same order: its result depends on
+   nothing else in the batch, nor on the number of threads. */
 #include <math.h>
 
 #include "kv.h"
@@ -21,10 +22,12 @@
 #define SCORE_VECTORS (SUMS / SPLIT / COLS)
 #define FIT (1536 / (DIM * GROUP))                       /* rows whose state fits in L1 */
 #define TILE_ROWS (FIT < 1 ? 1 : FIT > PAGE ? PAGE : FIT)
+#define HEADS 4 /* of a single row's task, at most */
+#define SMALL 4 /* tasks of one size for each thread that leave no thread idle for long */
 #define ALONE 256 /* visits of a vector to a page that are over before a thread team has woken */
 #define VECTORS (TILE_ROWS * GROUP)
 
-/* State of the query vectors of one task. */
+/* State of a task's query vectors of one head. */
 typedef struct {
     float q[VECTORS][DIM];    /* in units of log2, static scales folded in */
     float fold[VECTORS][DIM]; /* q times the page's channel scales */
@@ -208,10 +211,11 @@ typedef struct {
 
 #define PARTS 4
 /* Pages lie anywhere, which no hardware prefetcher foresees. A whole block at once would fill
-   the core's miss buffers and stall it, so it is fetched in parts between the stages of a page. */
+   the core's miss buffers and stall it, so it is fetched in parts between the stages of a page;
+   not into the nearest cache, which has the fewest of those buffers. */
 INLINE void fetch(Ahead ahead, int part) {
     for (int64_t i = ahead.bytes * part / PARTS / 64 * 64; i < ahead.bytes * (part + 1) / PARTS; i += 64)
-        __builtin_prefetch(ahead.block + i, 0, 3);
+        __builtin_prefetch(ahead.block + i, 0, 2);
 }
 
 /* An hp block: vectors first … first+count-1 over its first `limit` slots. */
@@ -312,71 +316,110 @@ static void finish(const State *s, const Cache *cache, int64_t head, int m, floa
         out[c] = (s->out[m][c] + shift) * share * (fixed ? fixed[c] : 1.0f);
 }
 
-INLINE void run_task(const Cache *cache, const Step *step, const Queries *queries, Tile tile,
-                     int64_t head, const enum Format format) {
-    State s;
-    int count = tile.rows * GROUP;
-    for (int m = 0; m < count; m++)
-        begin(&s, cache, head, m, queries->q + vector_at(queries, tile, head, m), queries->scale);
-    const uint8_t *own = format == CHANNEL
-                             ? (const uint8_t *)open_block(cache, step, tile, head)
-                             : head_block(cache, step, tile.sequence, tile.page, head);
-    for (int64_t page = 0; page < tile.page; page++) {
-        const uint8_t *block = head_block(cache, step, tile.sequence, page, head);
-        Ahead next = {own, format == CHANNEL ? 2 * BLOCK * (int64_t)sizeof(half)
-                                             : cache->head_bytes};
-        if (page + 1 < tile.page)
-            next = (Ahead){head_block(cache, step, tile.sequence, page + 1, head),
-                           cache->head_bytes};
-        visit(&s, cache, head, 0, count, block, PAGE, next, format);
-    }
+typedef struct {
+    Tile tile;
+    int32_t head, heads;
+} Task;
+
+/* Every row up to itself, of the page that the tile's rows are in. */
+INLINE void visit_own(State *s, const Cache *cache, int64_t head, Tile tile, const uint8_t *own,
+                      const enum Format format) {
     const Ahead nothing = {NULL, 0};
-    for (int r = 0; r < tile.rows; r++) { /* its own page: each row up to itself */
+    for (int r = 0; r < tile.rows; r++) {
         int limit = tile.slot + r + 1;
         if (format == CHANNEL)
-            visit_half(&s, r * GROUP, GROUP, (const half *)own, (const half *)own + BLOCK, limit,
+            visit_half(s, r * GROUP, GROUP, (const half *)own, (const half *)own + BLOCK, limit,
                        nothing);
         else
-            visit(&s, cache, head, r * GROUP, GROUP, own, limit, nothing, format);
+            visit(s, cache, head, r * GROUP, GROUP, own, limit, nothing, format);
     }
-    for (int m = 0; m < count; m++)
-        finish(&s, cache, head, m, queries->out + vector_at(queries, tile, head, m));
+}
+
+INLINE void run_task(const Cache *cache, const Step *step, const Queries *queries,
+                     const Task *task, const enum Format format) {
+    State states[HEADS];
+    const Tile tile = task->tile;
+    const int count = tile.rows * GROUP;
+    const int64_t own_bytes =
+        format == CHANNEL ? 2 * BLOCK * (int64_t)sizeof(half) : cache->head_bytes;
+    const uint8_t *own = format == CHANNEL
+                             ? (const uint8_t *)open_block(cache, step, tile, task->head)
+                             : head_block(cache, step, tile.sequence, tile.page, task->head);
+    for (int32_t h = 0; h < task->heads; h++)
+        for (int m = 0; m < count; m++)
+            begin(states + h, cache, task->head + h, m,
+                  queries->q + vector_at(queries, tile, task->head + h, m), queries->scale);
+    for (int64_t page = 0; page < tile.page; page++) {
+        const uint8_t *block = head_block(cache, step, tile.sequence, page, task->head);
+        const int is_last = page + 1 == tile.page;
+        const uint8_t *next =
+            is_last ? own : head_block(cache, step, tile.sequence, page + 1, task->head);
+        const int64_t bytes = is_last ? own_bytes : cache->head_bytes;
+        for (int32_t h = 0; h < task->heads; h++)
+            visit(states + h, cache, task->head + h, 0, count, block + h * cache->head_bytes, PAGE,
+                  (Ahead){next + h * bytes, bytes}, format);
+    }
+    for (int32_t h = 0; h < task->heads; h++) {
+        visit_own(states + h, cache, task->head + h, tile, own + h * own_bytes, format);
+        for (int m = 0; m < count; m++)
+            finish(states + h, cache, task->head + h, m,
+                   queries->out + vector_at(queries, tile, task->head + h, m));
+    }
 }
 
 /* One function per format: inside, the format is a constant. */
-#define TASK(name, format)                                                                     \
-    static void name(const Cache *cache, const Step *step, const Queries *queries, Tile tile, \
-                     int64_t head) {                                                          \
-        run_task(cache, step, queries, tile, head, format);                                   \
+#define TASK(name, format)                                                         \
+    static void name(const Cache *cache, const Step *step, const Queries *queries, \
+                     const Task *task) {                                           \
+        run_task(cache, step, queries, task, format);                              \
     }
 TASK(task_half, HALF)
 TASK(task_channel, CHANNEL)
 TASK(task_token, TOKEN)
 TASK(task_static, STATIC)
 
-/* Visits of one query row to one page. */
+/* Visits of one query row to the pages of one head. */
 INLINE int64_t cost(Tile tile) { return (int64_t)(tile.page + 1) * tile.rows; }
 
 static int costlier(const void *a, const void *b) {
-    int64_t x = cost(*(const Tile *)a), y = cost(*(const Tile *)b);
+    const Task *one = a, *other = b;
+    int64_t x = cost(one->tile) * one->heads, y = cost(other->tile) * other->heads;
     return (x < y) - (x > y);
+}
+
+/* The tasks of a step, the long ones first: they must not come last. NULL without memory. */
+static Task *tasks_of(const Cache *cache, const Step *step, int threads, int64_t *count,
+                      int64_t *visits) {
+    int64_t tiles_count;
+    Tile *tiles = tiles_of(step, TILE_ROWS, &tiles_count);
+    if (!tiles) return NULL;
+    Task *tasks = malloc((size_t)(tiles_count * cache->kv_heads + 1) * sizeof *tasks);
+    *count = *visits = 0;
+    for (int64_t i = 0; i < tiles_count; i++) *visits += cost(tiles[i]);
+    for (int64_t i = 0; tasks && i < tiles_count; i++) {
+        const int is_small = cost(tiles[i]) * SMALL * threads <= *visits;
+        const int32_t all = (int32_t)cache->kv_heads;
+        const int32_t most = tiles[i].rows == 1 && is_small ? HEADS : 1;
+        for (int32_t head = 0; head < all; head += most)
+            tasks[(*count)++] = (Task){tiles[i], head, all - head < most ? all - head : most};
+    }
+    free(tiles);
+    if (tasks) qsort(tasks, (size_t)*count, sizeof *tasks, costlier);
+    *visits *= cache->kv_heads * GROUP;
+    return tasks;
 }
 
 /* q, out [T, query_heads, DIM]. 0, or -1 without memory. */
 int attend(const Cache *cache, const Step *step, const float *q, float *out, float scale,
            int64_t query_heads, int threads) {
-    static void (*const tasks[])(const Cache *, const Step *, const Queries *, Tile, int64_t) = {
+    static void (*const run[])(const Cache *, const Step *, const Queries *, const Task *) = {
         task_half, task_channel, task_token, task_static};
     const Queries queries = {q, out, scale * 1.44269504f, query_heads};
-    int64_t count, visits = 0;
-    Tile *tiles = tiles_of(step, TILE_ROWS, &count);
-    if (!tiles) return -1;
-    for (int64_t i = 0; i < count; i++) visits += cost(tiles[i]) * cache->kv_heads * GROUP;
-    qsort(tiles, (size_t)count, sizeof *tiles, costlier); /* the long ones must not come last */
+    int64_t count, visits;
+    Task *tasks = tasks_of(cache, step, threads, &count, &visits);
+    if (!tasks) return -1;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (visits > ALONE)
-    for (int64_t i = 0; i < count * cache->kv_heads; i++)
-        tasks[cache->format](cache, step, &queries, tiles[i / cache->kv_heads],
-                             i % cache->kv_heads);
-    free(tiles);
+    for (int64_t i = 0; i < count; i++) run[cache->format](cache, step, &queries, tasks + i);
+    free(tasks);
     return 0;
 }
