@@ -45,11 +45,6 @@ class Histogram:
         self._row[bisect_left(self.edges, value)] += 1
         self._row[-1] += value
 
-    def add_many(self, values: np.ndarray) -> None:
-        places = np.searchsorted(self.edges, values)
-        self._row[:-1] += np.bincount(places, minlength=len(self.edges) + 1)
-        self._row[-1] += values.sum()
-
     def read(self) -> tuple[list[tuple[float, float]], float]:
         """((edge, values up to it) …, the last edge infinite) and the sum; from any thread."""
         row = self._row.copy()

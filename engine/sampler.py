@@ -31,7 +31,6 @@ class Sampler:
         self._seed = seed
         self._argmax = argmax
 
-    @torch.inference_mode()
     def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
         """Token of each row of float32 [R, vocab], None where the row is not finite.
 

@@ -92,13 +92,6 @@ class Ring:
         self._next = (self._next + 1) % len(self._rows)
         self.total += 1
 
-    def extend(self, rows: np.ndarray) -> None:
-        rows = rows[-len(self._rows) :]
-        places = (self._next + np.arange(len(rows))) % len(self._rows)
-        self._rows[places] = rows
-        self._next = (self._next + len(rows)) % len(self._rows)
-        self.total += len(rows)
-
     def since(self, start: float) -> np.ndarray:
         """Rows no older than `start`, in no particular order."""
         rows = self._rows[: min(self.total, len(self._rows))]
@@ -158,12 +151,9 @@ class Telemetry:
 
     def token_gaps(self, now: int, gaps: list[int]) -> None:
         """Nanoseconds since their last one, of all requests that got a token now."""
-        if gaps:
-            rows = np.empty((len(gaps), 2))
-            rows[:, 0] = now / 1e9
-            rows[:, 1] = np.array(gaps) / 1e6
-            self.gaps.extend(rows)
-            self.meters.itl.add_many(rows[:, 1] / 1e3)
+        for gap in gaps:  # few: numpy's functions cost more each step than a loop
+            self.gaps.append((now / 1e9, gap / 1e6))
+            self.meters.itl.add(gap / 1e9)
 
     def ended_with(self, request: Request, reason: FinishReason) -> None:
         self.finished[reason.value] += 1

@@ -109,7 +109,7 @@ class PageLayout:
             offset += section.nbytes
         return sections
 
-    @property
+    @cached_property
     def head_bytes(self) -> int:
         """Bytes of one head block, rounded up to ALIGN."""
         used = sum(s.nbytes for s in self.sections.values())

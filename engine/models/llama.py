@@ -111,7 +111,6 @@ class OnCache:
         self._model = model
         self._stack = stack
 
-    @torch.inference_mode()
     def __call__(
         self, tokens: torch.Tensor, step: KvStep, logit_rows: torch.Tensor
     ) -> torch.Tensor:

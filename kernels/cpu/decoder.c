@@ -79,12 +79,17 @@ static void head(const Operations *ops, const Shape *shape, const float *x, Logi
     product(ops, shape->head, b.normed, 0, 0, logits.out, b.scratch, logits.count, threads);
 }
 
-/* x [rows, hidden], overwritten. `spent` [5] grows by the nanoseconds of each part. Not 0: an
-   operation found no memory. */
+enum Failure { NO_MEMORY = 1, NOT_A_ROW = 2 };
+
+/* x [rows, hidden], overwritten. `spent` [5] grows by the nanoseconds of each part. 0, or what
+   failed. */
 int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layers,
                    const void *step, float *x, int64_t rows, Logits logits, Buffers b,
                    int64_t *spent, int threads) {
     int64_t n = shape->hidden, last = now();
+    if (logits.count > rows) return NOT_A_ROW; /* the buffers end there */
+    for (int64_t i = 0; i < logits.count; i++)
+        if (logits.rows[i] < 0 || logits.rows[i] >= rows) return NOT_A_ROW;
     for (int64_t i = 0; i < shape->layers; i++) {
         const Layer *l = layers + i;
         ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
@@ -93,10 +98,10 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
         charge(spent, LINEAR, &last);
         if (ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin, l->q_norm, l->k_norm,
                            shape->eps, b.q, shape->query_heads, threads))
-            return 1;
+            return NO_MEMORY;
         charge(spent, APPEND, &last);
         if (ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads, threads))
-            return 1;
+            return NO_MEMORY;
         charge(spent, ATTEND, &last);
         product(ops, l->out, b.mixed, l->out_bias, x, x, b.scratch, rows, threads);
         charge(spent, LINEAR, &last);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -17,6 +18,9 @@ from kernels.layout import KvStep, LayerKv
 
 PARTS = ("gemm", "append_kv", "attention", "rowwise", "head")
 """What a stack's time is spent on, in the order of decoder.c."""
+
+_NOT_A_ROW = 2
+"""What decoder.c returns then."""
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
 
@@ -68,7 +72,7 @@ class CpuStack:
         self._vocab = decoder.vocab
         self._hidden = first.qkv.cols
         heads = first.qkv.rows // layout.head_dim - 2 * layout.kv_heads
-        self._widths = (
+        self._widths = _aligned(
             first.qkv.cols,
             max(first.qkv.rows, first.qkv.cols),
             heads * layout.head_dim,
@@ -106,10 +110,12 @@ class CpuStack:
             )
         if x.shape[1] != self._hidden or x.dtype != torch.float32 or not x.is_contiguous():
             raise KernelError(f"x: expected contiguous float32 [rows, {self._hidden}]")
-        wanted = _rows_within(logit_rows, rows)
+        wanted = logit_rows.to(torch.int64).contiguous()
         logits = torch.empty(len(wanted), self._vocab)
-        room = [torch.empty(rows, width) for width in self._widths]
-        room.append(gemm.scratch(rows, self._widest))
+        scratch = gemm.scratch(rows, self._widest)
+        room = torch.empty(rows * sum(self._widths))
+        starts = accumulate(self._widths[:-1], initial=0)
+        buffers = (room.data_ptr() + room.itemsize * rows * start for start in starts)
         failed = _library().decoder_layers(
             ctypes.byref(self._operations),
             ctypes.byref(self._shape),
@@ -118,10 +124,13 @@ class CpuStack:
             _P(x.data_ptr()),
             _I(rows),
             _Logits(len(wanted), wanted.data_ptr(), logits.data_ptr()),
-            _Buffers(*(one.data_ptr() for one in room)),
+            _Buffers(*buffers, scratch.data_ptr()),
             self._spent,
             torch.get_num_threads(),
         )
+        if failed == _NOT_A_ROW:
+            given = wanted.tolist()
+            raise KernelError(f"logit_rows: at most {rows} of 0…{rows - 1}, got {given[:8]}")
         if failed:
             raise MemoryError("decoder: no memory for the tiles of a step")
         return logits
@@ -135,14 +144,9 @@ def stack(decoder: Decoder, caches: Sequence[LayerKv]) -> CpuStack:
     return CpuStack(decoder, caches)
 
 
-def _rows_within(logit_rows: torch.Tensor, rows: int) -> torch.Tensor:
-    """As C reads them. Raises KernelError for one that is not a row, or for too many."""
-    wanted = logit_rows.to(torch.int64).contiguous()
-    if len(wanted):
-        first, last = (int(end) for end in wanted.aminmax())
-        if len(wanted) > rows or first < 0 or last >= rows:
-            raise KernelError(f"logit_rows: at most {rows} of 0…{rows - 1}, got {first}…{last}")
-    return wanted
+def _aligned(*widths: int) -> list[int]:
+    """Whole cache lines of floats, so that no buffer begins amid one."""
+    return [-(-width // 16) * 16 for width in widths]
 
 
 def _layer(layer: DecoderLayer, cache: ctypes.Structure) -> _Layer:

@@ -68,6 +68,7 @@ enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
 
 enum {
     CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */
+    ALONE = 8,   /* tokens that are embedded before a thread team has woken */
     ROWS = 132,  /* rows that share an unpacked chunk: a multiple of every TILE, and half of a
                     step of 256, which two threads then halve instead of exchanging it */
 };
@@ -472,21 +473,25 @@ void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bia
     }
 }
 
-/* Rows tokens[0…t) of a packed [·, k] matrix -> y [t, k]; tokens are in range. Unpacks whole
- * panels and keeps one row of 16: a step embeds few tokens. */
-void evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
-                    ptrdiff_t k)
+/* Rows tokens[0…t) of a packed [n, k] matrix -> y [t, k]. Unpacks whole panels and keeps one
+ * row of 16: a step embeds few tokens. -1 if one is not a row; y is then unfinished. */
+int evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
+                   ptrdiff_t n, ptrdiff_t k, int threads)
 {
-    ALIGNED float unpacked[BLOCK * PANEL];
-    for (ptrdiff_t i = 0; i < t; i++, y += k) {
+    for (ptrdiff_t i = 0; i < t; i++)
+        if (tokens[i] < 0 || tokens[i] >= n) return -1;
+#pragma omp parallel for num_threads(threads) schedule(static) if (t > ALONE)
+    for (ptrdiff_t i = 0; i < t; i++) {
+        ALIGNED float unpacked[BLOCK * PANEL];
         const uint8_t *panel = w + tokens[i] / PANEL * panel_bytes(enc, k);
         for (ptrdiff_t at = 0; at < k; at += BLOCK) {
             ptrdiff_t cols = min(BLOCK, k - at);
             OF[enc].unpack(panel + panel_bytes(enc, at), 0, cols, unpacked);
             for (ptrdiff_t c = 0; c < cols; c++)
-                y[at + c] = unpacked[c * PANEL + tokens[i] % PANEL];
+                y[i * k + at + c] = unpacked[c * PANEL + tokens[i] % PANEL];
         }
     }
+    return 0;
 }
 
 /* The n rows of a file -> panels; w is zero before. */

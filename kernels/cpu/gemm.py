@@ -105,17 +105,20 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
     Raises KernelError for a token that is not a row.
     """
     wanted = tokens.to(torch.int64).contiguous()
-    if wanted.numel() and not 0 <= int(wanted.min()) <= int(wanted.max()) < weight.rows:
-        raise KernelError(f"tokens must be in 0…{weight.rows - 1}: {wanted.tolist()[:8]}")
     y = torch.empty(wanted.shape[0], weight.cols)
-    library().evewatch_embed(
+    failed = library().evewatch_embed(
         ENCODINGS.index(weight.encoding),
         weight.data.data_ptr(),
         wanted.data_ptr(),
         y.data_ptr(),
         wanted.shape[0],
+        weight.rows,
         weight.cols,
+        torch.get_num_threads(),
     )
+    if failed:
+        odd = [token for token in wanted.tolist() if not 0 <= token < weight.rows]
+        raise KernelError(f"tokens must be in 0…{weight.rows - 1}: {odd[:8]}")
     return y
 
 
@@ -138,5 +141,5 @@ def library() -> ctypes.CDLL:
     loaded.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 6, *[size] * 3, ctypes.c_int]
     loaded.evewatch_linear_scratch.argtypes = [size] * 2
     loaded.evewatch_linear_scratch.restype = size
-    loaded.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 2]
+    loaded.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 3, ctypes.c_int]
     return loaded
