@@ -79,6 +79,8 @@ class KvCache:
     @property
     def saturation_ratio(self) -> float | None:
         """Share of all values written that a static scale clipped; None without such scales."""
+        if self.layers[0].saturated is None:
+            return None
         written, clipped = self._written.sum(0).tolist()
         return clipped / written if written else None
 
