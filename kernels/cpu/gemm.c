@@ -6,7 +6,7 @@
  *   f16, bf16   2 columns:  u16 w[16][2]
  *   q8_0       32 columns:  f16 d[16]       | i8 q[8][16][4]   w = q·d
  *   q4_0       32 columns:  f16 d[16]       | u8 q[4][16][4]   w = (q − 8)·d
- *   q4_1       32 columns:  f16 dm[16][2]   | u8 q[4][16][4]   w = q·d + m
+ *   q4_1       32 columns:  f16 d[16] m[16] | u8 q[4][16][4]   w = q·d + m
  *
  * Byte [g][row][b] of q is byte 4g + b of the file's block: for q8_0 that column; for
  * nibbles, column 4g + b low and that + 16 high. So 16 outputs accumulate side by side in
@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -144,6 +144,17 @@ INLINE vf half_to_float(vi high)
     return as_float((vi)(as_float(small) * 0x1p112f) | special);
 }
 
+INLINE vf load_half(const uint8_t *p)
+{
+#if LANES == 16
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif LANES == 8 && defined(__F16C__)
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    return half_to_float(load_u16(p) << 16);
+#endif
+}
+
 typedef struct {
     lanes d, m; /* w = q·d + m, for encodings that have them */
 } affine;
@@ -152,12 +163,8 @@ INLINE affine load_affine(int enc, const uint8_t *block)
 {
     affine a = {0};
     UNROLL for (int v = 0; v < VECS; v++) {
-        if (enc == Q4_1) {
-            vi both = load_i32(block + 4 * LANES * v);
-            a.d.v[v] = half_to_float(both << 16);
-            a.m.v[v] = half_to_float(both);
-        } else if (enc >= Q8_0)
-            a.d.v[v] = half_to_float(load_u16(block + 2 * LANES * v) << 16);
+        if (enc >= Q8_0) a.d.v[v] = load_half(block + 2 * LANES * v);
+        if (enc == Q4_1) a.m.v[v] = load_half(block + 2 * PANEL + 2 * LANES * v);
     }
     return a;
 }
@@ -498,15 +505,16 @@ int evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, p
 void evewatch_pack(int enc, const uint8_t *rows, uint8_t *w, ptrdiff_t n, ptrdiff_t k, int threads)
 {
     ptrdiff_t blocks = k / block_cols(enc), bytes = block_bytes(enc) / PANEL;
-    ptrdiff_t head = bytes % 4; /* the f16 before the words of a block, if any */
+    ptrdiff_t halves = enc == Q4_1 ? 2 : enc >= Q8_0; /* before the words of a block */
 #pragma omp parallel for num_threads(threads)
     for (ptrdiff_t p = 0; p < ceil_div(n, PANEL); p++)
         for (ptrdiff_t b = 0; b < blocks; b++)
             for (ptrdiff_t r = 0; r < min(PANEL, n - p * PANEL); r++) {
                 const uint8_t *from = rows + ((p * PANEL + r) * blocks + b) * bytes;
                 uint8_t *to = w + (p * blocks + b) * bytes * PANEL;
-                memcpy(to + r * head, from, head);
-                for (ptrdiff_t at = head; at < bytes; at += 4)
+                for (ptrdiff_t h = 0; h < halves; h++)
+                    memcpy(to + (h * PANEL + r) * 2, from + h * 2, 2);
+                for (ptrdiff_t at = halves * 2; at < bytes; at += 4)
                     memcpy(to + at * PANEL + r * 4, from + at, 4);
             }
 }
