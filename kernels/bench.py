@@ -102,7 +102,8 @@ def measure_roof() -> Roof:
             )
         )
     )
-    return Roof(4 * len(data) / read, 2 * 8 * 12 * rounds * threads / fma)
+    flops = 2 * library.multiply_adds() * rounds * threads
+    return Roof(4 * len(data) / read, flops / fma)
 
 
 def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:

@@ -42,7 +42,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def take(piece: torch.Tensor) -> None:
-    """Have the memory of a contiguous tensor of zeros now, not when it is first written."""
+    """Have the memory of a contiguous piece of zeros now, not when it is first written."""
     piece.view(torch.uint8).view(-1)[:: mmap.PAGESIZE] = 0
 
 

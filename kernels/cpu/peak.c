@@ -3,7 +3,9 @@
 
 #define CHAINS 12 /* enough to hide the latency of a multiply-add, few enough for registers */
 
-/* `rounds` times CHAINS x LANES multiply-adds on each thread; the sum keeps them alive. */
+int multiply_adds(void) { return CHAINS * LANES; }
+
+/* `rounds` times so many multiply-adds on each thread; the sum keeps them alive. */
 float multiply_add(int64_t rounds, int threads) {
     float total = 0.0f;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
