@@ -183,7 +183,7 @@ KINDS: dict[str, Kind] = {
             "token_gain": "gain of twice the tokens a step",
             "tpot_ms": "median time per token",
             "queue_share": "of request time, waiting",
-            "tokenize_share": "of request time, tokenizing and waiting for it",
+            "tokenize_share": "of the middle request's time, tokenizing and waiting for it",
             "decode_share": "of request time, decoding",
             "logging_share": "of step time, writing log lines",
             "log_lines_per_request": "log lines per request",

@@ -91,7 +91,8 @@ class Evidence:
     queue_share: float | None = None
     """Of the requests' time, waiting to be scheduled."""
     tokenize_share: float | None = None
-    """Of the requests' time, waiting for a tokenizer and being tokenized."""
+    """Of a request's time, waiting for a tokenizer and being tokenized; the middle one's of a
+    load, all requests' together where only they are known."""
     decode_share: float | None = None
     logging_share: float | None = None
     """Of the steps' time, writing log lines."""

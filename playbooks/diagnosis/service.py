@@ -55,7 +55,7 @@ def tokenizer_bound(e: Evidence) -> Finding | None:
     return Finding(
         "tokenizer_bound",
         confidence(e.tokenize_share, TOKENIZE_SHARE, 2 * TOKENIZE_SHARE),
-        (f"tokenizing, and waiting for it, is {e.tokenize_share:.0%} of request time (limit "
+        (f"tokenizing, and waiting for it, is {e.tokenize_share:.0%} of a request's time (limit "
          f"{TOKENIZE_SHARE:.0%})",),
         "send token ids, or give the tokenizer more threads",
         RESTART,

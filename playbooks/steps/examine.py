@@ -198,6 +198,7 @@ def examine(
         "kv_usage": pages.mean(pages.usage),
         "kv_waste": pages.mean(pages.waste),
         **_load_facts(summary, times),
+        "tokenize_share": usual_share(result.records, "tokenize"),
         **_step_facts(engine, result, logs, before),
         **_prefix_facts(engine, result, spec, before),
     }
@@ -209,12 +210,23 @@ def examine(
 
 def stage_times(records: Sequence[Record]) -> dict[str, float]:
     """Share of request time by stage. The wait for a tokenizer is tokenizing, not queueing."""
-    rows = [_stages(r.stamps) for r in records if r.completed and r.stamps is not None]
+    rows = _completed(records)
     total = sum(sum(row) for row in rows)
     if not total:
         return {}
     sums = np.sum(rows, axis=0)
     return {stage: float(ms / total) for stage, ms in zip(STAGES, sums, strict=True)}
+
+
+def usual_share(records: Sequence[Record], stage: str) -> float | None:
+    """Of the middle request: one that the machine held up says nothing about the others."""
+    place = STAGES.index(stage)
+    shares = [row[place] / sum(row) for row in _completed(records) if sum(row)]
+    return float(np.median(shares)) if shares else None
+
+
+def _completed(records: Sequence[Record]) -> list[tuple[float, ...]]:
+    return [_stages(r.stamps) for r in records if r.completed and r.stamps is not None]
 
 
 def _stages(stamps: Stamps) -> tuple[float, ...]:
@@ -235,7 +247,6 @@ def _load_facts(summary: dict[str, Any], stages: dict[str, float]) -> dict[str, 
         "error_rate": counts["failed"] / counts["sent"] if counts["sent"] else None,
         "tpot_ms": latency["tpot_ms"]["p50"],
         "queue_share": stages.get("queue"),
-        "tokenize_share": stages.get("tokenize"),
         "decode_share": stages.get("decode"),
         "generator_late_ms": lateness(summary),
     }
