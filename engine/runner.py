@@ -13,7 +13,7 @@ from engine.kv_cache import KvCache
 from engine.models.llama import Llama
 from engine.request import Request
 from engine.scheduler import Plan
-from kernels.layout import KvStep
+from kernels.layout import KvStep, tensor_of
 
 
 @dataclass
@@ -87,9 +87,9 @@ class ModelRunner:
         )
         last_rows = np.cumsum(rows, dtype=np.int64)[list(samples)] - 1
         return Batch(
-            torch.from_numpy(np.array(tokens, np.int64)).to(self._device),
+            tensor_of(np.array(tokens, np.int64), self._device),
             step,
-            torch.from_numpy(last_rows).to(self._device),
+            tensor_of(last_rows, self._device),
             list(compress(requests, samples)),
         )
 
