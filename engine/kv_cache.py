@@ -12,7 +12,7 @@ from engine.pages import PagePool
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.memory import take, zeros
 
-READY_BYTES = 512 << 20
+READY_BYTES = 256 << 20
 """Of the pool, what a CPU has taken before the first request: the first write to a huge page
 costs milliseconds where a hypervisor has to find it, and a step must not wait for that."""
 
