@@ -13,8 +13,9 @@ from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.memory import take, zeros
 
 READY_BYTES = 256 << 20
-"""Of the pool, what a CPU has taken before the first request: the first write to a huge page
-costs milliseconds where a hypervisor has to find it, and a step must not wait for that."""
+"""Of the pages, what a CPU has taken (with all slabs) before the first request: the first write
+to a huge page costs milliseconds where a hypervisor has to find it, and no step must wait for
+that."""
 
 FREE_MEMORY_SHARE = 0.25
 """Of the free memory, when no kv_memory is set."""

@@ -209,7 +209,7 @@ INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int half, i
 
 typedef struct {
     const float *x;   /* first row and column */
-    ptrdiff_t stride; /* floats from row to row; CHUNK if they are gathered */
+    ptrdiff_t stride; /* floats from row to row; gathered ones are CHUNK apart instead */
     const uint8_t *w; /* first block of the first panel */
     size_t panel_bytes;
     ptrdiff_t cols;
@@ -318,6 +318,7 @@ static const struct {
     void (*unpack)(const uint8_t *w, size_t panel_bytes, ptrdiff_t cols, float *out);
 } OF[] = {ENCODINGS(ENTRY)};
 
+/* Inlined where it is called, gcc spills its sums: half as fast. */
 static __attribute__((noinline)) void multiply_gathered(int rows, int panels, tile t)
 {
     multiply_rows(F32, 1, rows, panels, t);

@@ -67,7 +67,6 @@ void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threa
 static float largest(const float *x, int64_t n) {
     vf top[4];
     vi odd = {0};
-    float highest = x[0];
     for (int j = 0; j < 4; j++) top[j] = splat(x[0]);
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES)
@@ -76,7 +75,7 @@ static float largest(const float *x, int64_t n) {
             odd |= v != v;
             top[j] = vmax(v, top[j]);
         }
-    highest = max_lanes(vmax(vmax(top[0], top[1]), vmax(top[2], top[3])));
+    float highest = max_lanes(vmax(vmax(top[0], top[1]), vmax(top[2], top[3])));
     int is_odd = any(odd);
     for (; i < n; i++) {
         is_odd |= x[i] != x[i];

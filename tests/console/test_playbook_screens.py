@@ -89,6 +89,16 @@ async def choose(c, name):
     await c.pilot.pause()
 
 
+async def start_long(c):
+    """The long playbook, amid its second step."""
+    await c.press("p")
+    await choose(c, "ab_long")
+    await c.press("enter", "y")
+    run = c.app.runs.last
+    await c.until(lambda: run.steps[1].state == "running" and run.steps[1].done > 0)
+    return run
+
+
 @journey("app.show_playbooks", "screen.run_playbook")
 async def test_a_playbook_runs_while_its_screen_is_left_and_come_back_to(clock, home):
     async with Running(clock, tiny()) as c:
@@ -121,11 +131,7 @@ async def test_a_playbook_runs_while_its_screen_is_left_and_come_back_to(clock, 
 @journey("screen.cancel_run")
 async def test_a_playbook_can_be_cancelled_and_has_a_report(clock, home):
     async with Running(clock, tiny()) as c:
-        await c.press("p")
-        await choose(c, "ab_long")
-        await c.press("enter", "y")
-        run = c.app.runs.last
-        await c.until(lambda: run.steps[1].state == "running" and run.steps[1].done > 0)
+        run = await start_long(c)
         await c.pass_time(2.0)
         assert "▶ 2. small" in c.screen and "✓ pass  failures = 0" in c.screen
         await c.press("x")
@@ -141,11 +147,7 @@ async def test_a_playbook_can_be_cancelled_and_has_a_report(clock, home):
 
 async def test_quitting_waits_for_the_report_of_a_cancelled_playbook(clock, home):
     async with Running(clock, tiny()) as c:
-        await c.press("p")
-        await choose(c, "ab_long")
-        await c.press("enter", "y")
-        run = c.app.runs.last
-        await c.until(lambda: run.steps[1].state == "running" and run.steps[1].done > 0)
+        run = await start_long(c)
         await c.press("x", "q")
         await c.until(lambda: c.app._exit)
         assert run.report["state"] == "interrupted"
