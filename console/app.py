@@ -13,30 +13,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.app import App
 from textual.message import Message
 
-from console import lang, themes
+from console import themes
 from console.actions import Scope, method_of
 from console.bridge import Bridge, EngineLike, Load
-from console.changes import Changes
-from console.conversation import Conversation
+from console.control.conversation import Conversation
+from console.control.live import LiveControls
+from console.control.pending_changes import Changes
 from console.history import History
-from console.lang import _
-from console.live import LiveControls
+from console.locale import lang
+from console.locale.lang import _
 from console.messages import AnswerArrived, Call, EngineDown, EngineFailed, EngineUp
 from console.panels.panel import WIDE
-from console.recording import RecordingControls
+from console.recording.controls import RecordingControls
 from console.renderables.frame import Frame, Phase
+from console.screens.base_screen import SMALLEST, Place
 from console.screens.dialogs import ConfirmScreen
 from console.screens.help import HelpScreen
 from console.screens.overview import Overview
 from console.screens.palette import ActionCommands
-from console.screens.place import SMALLEST, Place
 from console.screens.requests import RequestsScreen
 from engine.snapshot import Snapshot
 from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:
-    from console.running import Runs
-    from console.runs import PlaybookRun
+    from console.control.run_manager import Runs
+    from console.control.run_state import PlaybookRun
     from console.screens.checklists import Filled
 
 REPORT_PATIENCE_S = 15.0
@@ -289,7 +290,7 @@ class Console(LiveControls, RecordingControls, App[None]):
     def runs(self) -> Runs:
         """Playbooks that run and have run."""
         if self._runs is None:
-            from console.running import Runs
+            from console.control.run_manager import Runs
 
             self._runs = Runs(self)
         return self._runs

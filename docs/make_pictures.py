@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from console.app import build_app  # noqa: E402
+from console.recording.replay import Replay  # noqa: E402
 from console.renderables.frame import Phase  # noqa: E402
-from console.replay import Replay  # noqa: E402
 
 PICTURES: dict[str, tuple[tuple[int, int], list[str], float]] = {
     # name: (columns and rows, keys, where in the recording: 0 to 1)

@@ -1,7 +1,7 @@
 """Engine: the front of the engine thread. Everything here may be called from any thread.
 
 Two crossings lead in and out of the thread: the intake (submit, cancel, reconfigure), and the
-outgoing streams with the latest Snapshot. What happens behind them is engine/stepper.py.
+outgoing streams with the latest Snapshot. What happens behind them is engine/loop.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from engine.completion import (
+from engine.config import EngineConfig
+from engine.errors import ConfigError, EngineStopped
+from engine.observing.ledger import Ledger
+from engine.observing.telemetry import Telemetry
+from engine.request import Priority, Request, SamplingParams
+from engine.scheduling.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
+from engine.scheduling.scheduler import Scheduler
+from engine.snapshot import Snapshot
+from engine.stream import Stream
+from engine.text.completion import (
     Completion,
     Encoded,
     Prompt,
@@ -22,23 +31,14 @@ from engine.completion import (
     completion,
     is_token_ids,
 )
-from engine.config import EngineConfig
-from engine.errors import ConfigError, EngineStopped
-from engine.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
-from engine.ledger import Ledger
-from engine.request import Priority, Request, SamplingParams
-from engine.scheduler import Scheduler
-from engine.snapshot import Snapshot
-from engine.stream import Stream
-from engine.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from engine.calibration import Calibration
-    from engine.kv_cache import KvCache
+    from engine.execution.calibration import Calibration
+    from engine.execution.kv_cache import KvCache
+    from engine.execution.runner import ModelRunner
+    from engine.loop import Stepper
     from engine.models import LoadedModel
-    from engine.pages import PagePool
-    from engine.runner import ModelRunner
-    from engine.stepper import Stepper
+    from engine.scheduling.pages import PagePool
     from kernels.dispatch import Backend
 
 IDLE_WAIT_S = 0.25
@@ -83,8 +83,8 @@ class Engine:
 
     def load(self) -> None:
         """Read the model and lay out the cache. Raises ModelError or ConfigError."""
-        from engine import setup
-        from engine.stepper import Stepper
+        from engine.execution import load as setup
+        from engine.loop import Stepper
 
         if self._stepper is None:
             parts = setup.build(self.config, self._loaded, self._calibration)

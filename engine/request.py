@@ -36,7 +36,7 @@ class FinishReason(StrEnum):
 
 
 class Priority(IntEnum):
-    """Lower goes first; see engine/waiting.py for how waiting makes up for it."""
+    """Lower goes first; see engine/scheduling/waiting.py for how waiting makes up for it."""
 
     HIGH = 0
     NORMAL = 1

@@ -11,7 +11,16 @@ ROOT = Path(__file__).parent.parent
 ORDER = ["kernels", "engine", "checklists", "playbooks", "console", "main"]
 """Each may import itself and those before it."""
 
-LIGHT = ["snapshot", "request", "intake", "pages", "scheduler", "config", "errors", "stream"]
+LIGHT = [
+    "snapshot",
+    "request",
+    "scheduling.intake",
+    "scheduling.pages",
+    "scheduling.scheduler",
+    "config",
+    "errors",
+    "stream",
+]
 """Modules of engine that never load torch, so that help, replay and simulation start at once."""
 
 

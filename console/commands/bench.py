@@ -50,8 +50,8 @@ def bench(
     if repeats < 1:
         raise ConfigError(f"--repeats: expected at least 1, got {repeats}")
     config = settings({}, **flags)
-    from console.report import bench_table
-    from playbooks.bench import BenchSpec, run_bench
+    from console.commands.report import bench_table
+    from playbooks.measure.bench import BenchSpec, run_bench
 
     spec = BenchSpec(requests, prompt_mean, output_mean, sigma, seed, workload)
     with progress_bar("requests", quiet) as progress:
@@ -66,8 +66,8 @@ def bench(
 
 def _with_console(config: Any, spec: Any, repeats: int, crosstalk: bool, progress: Any) -> Any:
     """The report, with what the console cost and how fast it answered keys meanwhile."""
-    from console.beside import ConsoleBeside, KeyPresser
-    from playbooks.bench import latency_block, run_bench
+    from console.commands.headless_console import ConsoleBeside, KeyPresser
+    from playbooks.measure.bench import latency_block, run_bench
 
     presser = KeyPresser()
     report = run_bench(config, spec, repeats, crosstalk, progress, ConsoleBeside, presser.beside)

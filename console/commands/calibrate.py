@@ -41,7 +41,7 @@ def calibrate(
 ) -> None:
     """Measure a model's outlier channels and static KV scales, and keep them for it."""
     config = settings({}, model=model, device=device, kernels=kernels)
-    from playbooks.steps.calibrate import run_calibration
+    from playbooks.measure.calibrate import run_calibration
 
     with progress_bar("tokens", quiet) as progress:
         report = run_calibration(config, prompts, out, channels, progress)

@@ -122,8 +122,8 @@ def canary(
     """
     check_exports(export)
     from playbooks.canary.plan import CanaryPlan, parse_stages
+    from playbooks.canary.step import run_canary
     from playbooks.load.workload import make_spec
-    from playbooks.steps.canary import run_canary
 
     plan = CanaryPlan(
         stages=parse_stages(stages),

@@ -17,10 +17,10 @@ from console.exits import Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from playbooks.events import Event
-    from playbooks.remote import UrlSite
-    from playbooks.site import Site
-    from playbooks.spec import Playbook
+    from playbooks.measure.remote import UrlSite
+    from playbooks.runs.events import Event
+    from playbooks.runs.site import Site
+    from playbooks.runs.spec import Playbook
 
 DEFAULTS: dict[str, Any] = {"kv_memory": "512M"}
 CODES = {
@@ -93,7 +93,7 @@ def check(
         _self_test(config, inject, seeds, as_json, out, export, no_log, quiet)
         return
     if playbook is None:
-        from playbooks.spec import names
+        from playbooks.runs.spec import names
 
         raise ConfigError(f"check: name a playbook ({', '.join(names())}) or use --self-test")
     if inject and len(inject) > 1:
@@ -108,8 +108,8 @@ def _run(
     flags: dict[str, Any], as_json: bool, out: Path | None, export: list[Path] | None,
     no_log: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    from playbooks import spec
-    from playbooks.runner import CheckOptions, check_options, run_playbook
+    from playbooks.runs import spec
+    from playbooks.runs.runner import CheckOptions, check_options, run_playbook
 
     book = spec.load(name)
     options = CheckOptions(
@@ -132,12 +132,12 @@ def _run(
 def _where(target: str, api: str, flags: dict[str, Any]) -> Site | UrlSite:
     if target == "embedded":
         from engine.models import resolve
-        from playbooks.site import Site
+        from playbooks.runs.site import Site
 
         config = settings(dict(DEFAULTS), **flags)
         resolve(config.model)  # a model that is not there is refused before anything runs
         return Site(config)
-    from playbooks.remote import UrlSite
+    from playbooks.measure.remote import UrlSite
 
     given = [name for name, value in flags.items() if value is not None]
     if given:
@@ -152,8 +152,8 @@ def _write(
     report: dict[str, Any], as_json: bool, out: Path | None, exports: list[Path] | None,
     quiet: bool,
 ) -> None:  # fmt: skip
-    from console.documents import show_document
-    from playbooks.report import export
+    from console.commands.documents import show_document
+    from playbooks.reports.report import export
 
     for path in exports or ():
         export(report, path)
@@ -183,7 +183,7 @@ def _signals() -> Iterator[None]:
 @contextmanager
 def _live(book: Playbook, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """Lines on standard error; on a terminal the last one moves with the step."""
-    from playbooks import events
+    from playbooks.runs import events
 
     terminal = sys.stderr.isatty()
     place = [""]
@@ -212,7 +212,7 @@ def _live(book: Playbook, quiet: bool) -> Iterator[Callable[[Event], None]]:
 
 
 def _print_faults(as_json: bool, out: Path | None) -> None:
-    from playbooks.steps.faults import FAULTS
+    from playbooks.faults.faults import FAULTS
 
     rows = [{"fault": f.name, "cause": f.cause, "what": f.title} for f in FAULTS.values()]
 
@@ -228,8 +228,8 @@ def _self_test(
     exports: list[Path] | None, no_log: bool, quiet: bool,
 ) -> None:  # fmt: skip
     from console.commands.measured import finish
-    from playbooks.checklog import selftest_record
-    from playbooks.steps.selftest import run_selftest
+    from playbooks.faults.selftest import run_selftest
+    from playbooks.optlog.checklog import selftest_record
 
     if seeds < 0:
         raise ConfigError(f"--seeds: expected 0 or more, got {seeds}")

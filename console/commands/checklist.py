@@ -101,7 +101,7 @@ def checklist_run(
     check_exports(export)
     _check_run(seconds, requests, sign_off)
     from checklists import book
-    from playbooks.steps.checklist import conclude
+    from playbooks.runs.checklist import conclude
 
     checklist = book.load(name)
     given = book.read_answers(answers, sign_off) if answers is not None else {}
@@ -130,8 +130,8 @@ def _observe(
     seconds: float, requests: int, token_env: str | None, quiet: bool,
 ) -> tuple[str, float, dict[str, ItemResult]]:  # fmt: skip
     """Where it was looked, for how long, and what the automatic items say."""
-    from playbooks.steps import checklist as step
-    from playbooks.steps.environment import examine
+    from playbooks.environment.step import examine
+    from playbooks.runs import checklist as step
 
     if snapshot is not None:
         seen = step.observe_file(snapshot)
@@ -192,8 +192,8 @@ def _write(
     report: dict[str, Any], as_json: bool, out: Path | None, exports: list[Path] | None,
     no_log: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    from playbooks.checkdoc import checklist_record
-    from playbooks.report import export
+    from playbooks.reports.checkdoc import checklist_record
+    from playbooks.reports.report import export
 
     for path in exports or ():
         export(report, path)
@@ -218,7 +218,7 @@ def checklist_export(
 ) -> None:
     """A checklist as a document, or as a file for --answers."""
     from checklists import book
-    from playbooks.report import WRITERS
+    from playbooks.reports.report import WRITERS
 
     chosen = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
     if chosen not in FORMATS:
@@ -237,7 +237,7 @@ def checklist_export(
 def _blank(checklist: Checklist) -> dict[str, Any]:
     """Its report before anybody has looked."""
     from checklists.checks import ItemResult
-    from playbooks.steps.checklist import conclude
+    from playbooks.runs.checklist import conclude
 
     open_ = {item.id: ItemResult("unknown", f"looks at {item.look}: {item.expect or 'its verdict'}")
              for item in checklist.of_kind("auto")}  # fmt: skip

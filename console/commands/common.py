@@ -144,7 +144,7 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def settings(defaults: dict[str, Any], **flags: Any) -> EngineConfig:
     """Settings from file, environment and flags, over a command's own defaults."""
-    from console.settings import engine_config
+    from console.commands.settings import engine_config
     from engine.config import parse_size
 
     for table in (defaults, flags):

@@ -14,7 +14,7 @@ from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
-    from playbooks.steps.experiment import Experiment
+    from playbooks.measure.experiment import Experiment
 
 DEFAULTS: dict[str, Any] = {"kv_memory": "512M", "max_batch": 32}
 
@@ -80,9 +80,9 @@ def compare(
     Exit code 1: a goal of the experiment is missed, 3: the data do not decide.
     """
     check_exports(export)
+    from playbooks.measure.compare import CompareOptions, run_compare
+    from playbooks.measure.experiment import Size, WorkSpec, find_experiment
     from playbooks.optlog.automatic import of_compare
-    from playbooks.steps.compare import CompareOptions, run_compare
-    from playbooks.steps.experiment import Size, WorkSpec, find_experiment
 
     config = base_config(base, flags, DEFAULTS)
     if experiment is not None:
@@ -129,7 +129,7 @@ def parse_change(text: str) -> dict[str, Any]:
 
 
 def _from_flags(changes: list[str], work: Any, size: Any, rate: float | None) -> Experiment:
-    from playbooks.steps.experiment import ArmSpec, Experiment
+    from playbooks.measure.experiment import ArmSpec, Experiment
 
     if not changes:
         raise ConfigError(

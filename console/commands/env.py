@@ -22,7 +22,7 @@ def env(
     quiet: Quiet = False,
 ) -> None:
     """Check versions, driver, compiler and machine. Exit code 1: something is known to break."""
-    from playbooks.steps.environment import examine
+    from playbooks.environment.step import examine
 
     report = examine(pid=pid)
     emit(report, as_json, out, env_table)

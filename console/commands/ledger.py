@@ -25,8 +25,8 @@ def ledger(
     if requests < 1:
         raise ConfigError(f"--requests: expected at least 1, got {requests}")
     config = settings({"kv_memory": "256M"}, **flags)
-    from console.report import ledger_table
-    from playbooks.ledger import run_ledger
+    from console.commands.report import ledger_table
+    from playbooks.measure.ledger import run_ledger
 
     report = run_ledger(config, requests)
     emit(report, as_json, out, ledger_table)

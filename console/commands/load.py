@@ -243,7 +243,7 @@ def _progress_line(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 def progress_text(progress: Progress) -> str:
     """Rate, in flight, p99 so far."""
-    from console.report import milliseconds
+    from console.commands.report import milliseconds
     from playbooks.load.summary import latency_block
 
     total = f" of {progress.total}" if progress.total is not None else ""
@@ -299,7 +299,7 @@ def _window(report: dict[str, Any]) -> str:
 def _latency_table(report: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    from console.report import milliseconds
+    from console.commands.report import milliseconds
 
     table = Table("latency", "p50", "p90", "p99", "mean", "n", box=None, pad_edge=False)
     for column in table.columns[1:]:

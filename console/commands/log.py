@@ -56,7 +56,7 @@ def log_list(
 ) -> None:
     """Records in their order, one a line."""
     log, reading, records = _chosen(file, since, until, decision, metric, text, last)
-    from console.logview import list_table
+    from console.commands.logview import list_table
     from playbooks.optlog.export import report_of
 
     _warn(reading, quiet)
@@ -77,7 +77,7 @@ def log_show(
     """Records in full."""
     log, reading = _read(file)
     records = [reading.find(name) for name in ids or ["last"]]
-    from console.logview import show_pages
+    from console.commands.logview import show_pages
     from playbooks.optlog.export import report_of
 
     _warn(reading, quiet)
@@ -146,7 +146,7 @@ def log_add(
     record = log.append(decision_on(origin, record) if origin else record)
     for notice in log.notices:
         typer.echo(f"evewatch: {notice}", err=True)
-    from console.logview import show_pages
+    from console.commands.logview import show_pages
     from playbooks.optlog.export import report_of
 
     reading = log.read()
@@ -217,7 +217,7 @@ def log_verify(
         "damage": damage,
         "set_aside": log.set_aside(),
     }
-    from console.logview import show_verdict
+    from console.commands.logview import show_verdict
 
     emit(report, as_json, out, show_verdict)
     if not whole:
@@ -237,7 +237,7 @@ def log_diff(
 ) -> None:
     """What differs between two records: settings, effects, surroundings."""
     _, reading = _read(file)
-    from console.logview import show_diff
+    from console.commands.logview import show_diff
     from playbooks.optlog.diff import diff
 
     _warn(reading, quiet)

@@ -53,9 +53,9 @@ def finish(
     keep: bool = True,
 ) -> Path | None:
     """Keep it, write it, show it. Returns the file that it is kept in."""
-    from console.documents import show_document
-    from playbooks import results
-    from playbooks.report import export
+    from console.commands.documents import show_document
+    from playbooks.reports import results
+    from playbooks.reports.report import export
 
     kept = None
     if keep:

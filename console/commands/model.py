@@ -20,7 +20,7 @@ def model_info(
     out: Out = None,
 ) -> None:
     """Architecture, size and encodings of a model."""
-    from console.report import model_table
+    from console.commands.report import model_table
     from engine import models
 
     found = models.describe(models.resolve(model))
@@ -40,7 +40,7 @@ def model_info(
 @model_app.command("list")
 def model_list(as_json: Json = False, out: Out = None) -> None:
     """Models that load by name."""
-    from console.report import model_list_table
+    from console.commands.report import model_list_table
     from engine import models
 
     found, note = [], None

@@ -21,6 +21,6 @@ def options(
 ) -> None:
     """Show the option matrix, with the gains that were measured here where there are any."""
     check_exports(export)
-    from playbooks.steps.options import option_matrix
+    from playbooks.measure.options import option_matrix
 
     finish(option_matrix(sort), as_json, out, export, quiet, keep=False)

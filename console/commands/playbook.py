@@ -11,7 +11,7 @@ from console.commands.common import Json, Out, Quiet, emit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from playbooks.spec import Playbook
+    from playbooks.runs.spec import Playbook
 
 playbook_app = typer.Typer(
     help="Playbooks: steps, gates and conditions that `check` runs.",
@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(help="One that ships (playbook list), or a 
 @playbook_app.command("list")
 def playbook_list(as_json: Json = False, out: Out = None, quiet: Quiet = False) -> None:
     """Those that ship."""
-    from playbooks import spec
+    from playbooks.runs import spec
 
     rows = []
     for name in spec.names():
@@ -44,7 +44,7 @@ def playbook_list(as_json: Json = False, out: Out = None, quiet: Quiet = False) 
 @playbook_app.command("show")
 def playbook_show(name: Name, as_json: Json = False, out: Out = None, quiet: Quiet = False) -> None:
     """Steps with all their parameters, gates and conditions, and the metrics there are."""
-    from playbooks import spec
+    from playbooks.runs import spec
 
     emit(_describe(spec.load(name)), as_json, out, _show)
 
@@ -54,7 +54,7 @@ def playbook_validate(
     name: Name, as_json: Json = False, out: Out = None, quiet: Quiet = False
 ) -> None:
     """Read it and say whether `check` would. Exit code 2: with the line and what is wrong."""
-    from playbooks import spec
+    from playbooks.runs import spec
 
     book = spec.load(name)
     report = {"schema": 1, "kind": "playbook_validation", "name": book.name, "valid": True,
@@ -74,7 +74,7 @@ def playbook_new(
     quiet: Quiet = False,
 ) -> None:
     """A copy of a shipped one, to change."""
-    from playbooks import spec
+    from playbooks.runs import spec
 
     if path.suffix != ".toml":
         raise ConfigError(f"{path}: expected a name ending in .toml")
@@ -92,7 +92,7 @@ def playbook_new(
 
 
 def _describe(book: Playbook) -> dict[str, Any]:
-    from playbooks.kinds import KINDS, parameters
+    from playbooks.runs.kinds import KINDS, parameters
 
     return {
         "schema": 1,

@@ -44,7 +44,7 @@ def profile(
     config = settings({}, **flags)
     from playbooks.load.arrivals import parse_arrivals
     from playbooks.load.mix import parse_mix
-    from playbooks.steps.profile import ProfileSpec, run_profile
+    from playbooks.measure.profile import ProfileSpec, run_profile
 
     spec = ProfileSpec(parse_arrivals(arrivals), parse_mix(lengths), requests, seed, trace_out)
     with progress_bar("requests", quiet) as progress:

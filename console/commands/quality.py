@@ -77,7 +77,7 @@ def quality(
     )
     config.with_(kv_format=baseline, zero_point=False)  # refuses an unknown baseline
     from playbooks.optlog.automatic import of_quality
-    from playbooks.steps.quality import QualitySpec, run_quality
+    from playbooks.quality.check import QualitySpec, run_quality
 
     spec = QualitySpec(baseline, tuple(cases or ()), golden, quick)
     with progress_bar("quality", quiet) as progress:

@@ -18,7 +18,7 @@ from console.exits import Exit
 from engine.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from console.recorder import RecorderThread
+    from console.recording.recorder import RecorderThread
 
 SCHEMA = 1
 EMBEDDED, DEMO = "embedded", "demo"
@@ -107,7 +107,7 @@ def _limit(text: str | None) -> int | None:
 
 def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int) -> Any:
     if target == DEMO:
-        from engine.fake import FakeEngine
+        from engine.simulated.fake import FakeEngine
 
         return FakeEngine(seed=seed)
     if target == EMBEDDED:
@@ -130,7 +130,7 @@ def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int
 def _recorder(
     engine: Any, target: str, file: Path | None, hz: float, limit: int | None
 ) -> RecorderThread:
-    from console.recorder import (
+    from console.recording.recorder import (
         About,
         Recorder,
         RecorderThread,
@@ -174,7 +174,7 @@ def _run(thread: RecorderThread, seconds: float | None, quiet: bool) -> bool:
 
 
 def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
-    from console.recordfile import Recording
+    from console.recording.file import Recording
 
     recorder = thread.recorder
     recording = Recording(recorder.path)
@@ -193,7 +193,7 @@ def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from console import format as fmt
+    from console.renderables import format as fmt
 
     sys.stdout.write(
         f"{report['file']}: {report['frames']:,} frames, {fmt.duration(report['seconds'])}, "

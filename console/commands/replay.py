@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.commands.appearance import Lang, Theme
 from console.commands.common import Json, Out, Quiet, emit
-from console.commands.looks import Lang, Theme
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from console.replay import Replay
+    from console.recording.replay import Replay
 
 SCHEMA = 1
 
@@ -34,7 +34,7 @@ def replay(
     theme: Theme = None,
 ) -> None:
     """Play a recording through the same panels; nothing in it can be changed."""
-    from console.replay import SPEEDS, Replay, parse_position
+    from console.recording.replay import SPEEDS, Replay, parse_position
 
     if speed not in SPEEDS:
         raise ConfigError(f"--speed: expected one of {', '.join(f'{s:g}' for s in SPEEDS)}")
@@ -80,7 +80,7 @@ def describe(player: Replay) -> dict[str, Any]:
 def _show(report: dict[str, Any]) -> None:
     import time
 
-    from console import format as fmt
+    from console.renderables import format as fmt
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report["began"]))
     sys.stdout.write(

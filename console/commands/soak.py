@@ -35,11 +35,11 @@ def soak(
     """Look for leaks: slopes per request served, and what grew. Exit code 1: something did."""
     check_exports(export)
     config = settings({"kv_memory": "256M"}, **flags)
-    from playbooks.checklog import soak_record
-    from playbooks.site import Site
-    from playbooks.spec import seconds
-    from playbooks.steps.checkup import soak_site
-    from playbooks.steps.soak import SoakSpec
+    from playbooks.measure.checkup import soak_site
+    from playbooks.measure.soak import SoakSpec
+    from playbooks.optlog.checklog import soak_record
+    from playbooks.runs.site import Site
+    from playbooks.runs.spec import seconds
 
     limit = seconds(duration) if duration is not None else None
     spec = SoakSpec(requests, waves, limit, storms=storms, seed=seed)

@@ -49,8 +49,8 @@ def sweep(
     sizes = parse_batches(batches)
     config = settings({"kv_memory": "512M"}, **flags)
     from playbooks.load.mix import parse_mix
+    from playbooks.measure.sweep import SweepSpec, run_sweep
     from playbooks.optlog.automatic import of_sweep
-    from playbooks.steps.sweep import SweepSpec, run_sweep
 
     spec = SweepSpec(
         batches=sizes,

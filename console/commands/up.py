@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from console.commands.appearance import Lang, Theme
 from console.commands.common import engine_options, settings
 from console.commands.external import (
     DataParallel,
@@ -18,7 +19,6 @@ from console.commands.external import (
     PipelineParallel,
     TensorParallel,
 )
-from console.commands.looks import Lang, Theme
 from console.commands.serve import AllowHost, ApiKey, Host, Insecure
 from engine.errors import ConfigError
 
@@ -88,7 +88,7 @@ def up(
         raise ConfigError("--port: the scripted engine of --demo serves nobody; leave one out")
     if demo:
         from console.app import build_app
-        from engine.fake import FakeEngine
+        from engine.simulated.fake import FakeEngine
 
         run_console(build_app(FakeEngine(seed=seed), readonly=readonly))
         return

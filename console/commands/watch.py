@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.commands.appearance import Lang, Theme
 from console.commands.common import Json, Out, Quiet, emit
-from console.commands.looks import Lang, Theme
 from console.exits import Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from engine.remote.fleet import Fleet
+    from engine.remote.fleet.fleet import Fleet
 
 SCHEMA = 1
 
@@ -79,7 +79,7 @@ def watch(
         raise ConfigError("watch: needs a terminal; use --once, --record or --prometheus-port")
     with ExitStack() as stack:
         if prometheus_port is not None:
-            from engine.remote.export import serve
+            from engine.remote.fleet.export import serve
 
             stack.callback(serve(watched, prometheus_port))
         if record is not None:
@@ -88,7 +88,7 @@ def watch(
             _stay(watched, quiet)
         else:
             from console.commands.up import run_console
-            from console.watching import build_watch
+            from console.control.watching import build_watch
 
             run_console(build_watch(watched, readonly=readonly))
 
@@ -101,7 +101,7 @@ def _fleet(
     token_env: str | None,
 ) -> Fleet:
     from engine.remote.engine import INTERVAL_S
-    from engine.remote.fleet import Target, attach_all, read_fleet
+    from engine.remote.fleet.fleet import Target, attach_all, read_fleet
 
     targets = [Target(url, engine=engine, token_env=token_env) for url in urls]
     if file is not None:
@@ -163,7 +163,7 @@ def _group(group: Any) -> dict[str, Any]:
 
 def _show(report: dict[str, Any]) -> None:
     """A line a target and one a group."""
-    from console.format import clean
+    from console.renderables.format import clean
 
     for target in report["targets"]:
         typer.echo(_line(target))
@@ -173,7 +173,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _line(target: dict[str, Any]) -> str:
-    from console import format as fmt
+    from console.renderables import format as fmt
 
     head = f"{target['name']}  {target['engine'] or 'unknown engine'}  {target['state']}"
     if target["state"] != "live":
@@ -194,7 +194,7 @@ def _line(target: dict[str, Any]) -> str:
 
 def _recording(fleet: Fleet, path: Path) -> ExitStack:
     """Recorders of all targets, running; closing the stack ends them."""
-    from console.recorder import About, Recorder, RecorderThread
+    from console.recording.recorder import About, Recorder, RecorderThread
 
     def end(recorder: RecorderThread) -> None:
         recorder.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual import events
 
-from console.conversation import Conversation
+from console.control.conversation import Conversation
 from console.panels.panel import Framed
 from console.renderables.conversation import conversation
 from console.renderables.lines import Span

@@ -17,8 +17,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.format import clean
-from console.lang import localized
+from console.locale.lang import localized
+from console.renderables.format import clean
 from console.renderables.lines import BLANK, ROLES, Line, plain
 
 

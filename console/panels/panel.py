@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 
-from console.lang import _
+from console.locale.lang import _
 from console.panels.lineview import LineView
 from console.panels.specs import PanelSpec
 from console.renderables.frame import Frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.frame import Frame
 from console.renderables.graphs import bar, chart, spark
 from console.renderables.lines import (

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells
 
-from console.conversation import Turn
+from console.control.conversation import Turn
 from console.renderables.lines import BLANK, Line, Role, Span
 
 _INDENT = 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.header import MARKS, WORDS
 from console.renderables.lines import ALARM, Line, Role, Span, fit, pad
 from engine.snapshot import Snapshot, SourceState

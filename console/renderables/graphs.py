@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from console import format as fmt
 from console.history import Series
+from console.renderables import format as fmt
 from console.renderables.lines import Line, Span, fit, spread, text_line, width_of
 from engine.snapshot import Histogram
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from console import format as fmt
-from console.lang import _
+from console.locale.lang import _
+from console.renderables import format as fmt
 from console.renderables.frame import Frame, Phase
 from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
 from console.renderables.playback import playback_line

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from console.actions import FILTER, PROMPT, Action, Scope
-from console.lang import _
+from console.locale.lang import _
 from console.renderables.lines import Line, Span, fit, pad, spread, width_of
 
 COLUMN = 74

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from console import format as fmt
 from console.history import Series
+from console.renderables import format as fmt
 from console.renderables.frame import Frame
 from console.renderables.graphs import CHART_SPAN_S, chart, histogram, spark
 from console.renderables.lines import (

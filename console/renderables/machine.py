@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.frame import Frame
 from console.renderables.graphs import bar, chart
 from console.renderables.lines import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.lines import ALARM, Line, Span, spread
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.lines import BLANK, Field, Line, Span, fit, grid, text_line
 from engine.snapshot import RequestRow
 

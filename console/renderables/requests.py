@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from console import format as fmt
+from console.renderables import format as fmt
 from console.renderables.lines import Line, Span, fit, pad, text_line
 from engine.snapshot import RequestRow
 

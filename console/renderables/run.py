@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from console import format as fmt
-from console.pages import verdict_span, words
+from console.control.run_state import RUNNING, SKIPPED, WAITING, PlaybookRun, StepView
+from console.renderables import format as fmt
 from console.renderables.graphs import bar
 from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
-from console.runs import RUNNING, SKIPPED, WAITING, PlaybookRun, StepView
+from console.renderables.pages import verdict_span, words
 
 BAR = 24
 SIGNS = {"healthy": "✓", "inconclusive": "?"}

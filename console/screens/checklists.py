@@ -16,9 +16,9 @@ from checklists.book import ANSWERS, Answer, Checklist, Outcome
 from checklists.book import Line as ItemLine
 from checklists.checks import ItemResult, answer
 from console import actions
-from console.pages import verdict_span, words
 from console.panels.listpane import ListPane
 from console.renderables.lines import Line, Span, fit, text_line
+from console.renderables.pages import verdict_span, words
 from console.screens.dialogs import Entry, FormScreen, one_of, paragraph, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen
@@ -156,7 +156,7 @@ class ChecklistScreen(ListScreen[ItemLine]):
 
     def _examine(self) -> None:
         """Versions and drivers take a second to look at: not in the UI's thread."""
-        from playbooks.steps.environment import examine
+        from playbooks.environment.step import examine
 
         try:
             report = examine()
@@ -220,8 +220,8 @@ class ChecklistScreen(ListScreen[ItemLine]):
     def _signed(self, texts: dict[str, str] | None) -> None:
         if texts is None:
             return
-        from playbooks.checkdoc import checklist_record
-        from playbooks.steps.checklist import conclude
+        from playbooks.reports.checkdoc import checklist_record
+        from playbooks.runs.checklist import conclude
 
         app, filled = self.console_app, self.filled
         target = app.bridge.poll().source.target
@@ -247,8 +247,8 @@ def _padded(span: Span, width: int) -> Line:
 
 def export_outcome(app: Console, filled: Filled) -> None:
     def made(path: Path, fmt: str) -> str:
-        from playbooks.report import WRITERS
-        from playbooks.steps.checklist import conclude
+        from playbooks.reports.report import WRITERS
+        from playbooks.runs.checklist import conclude
 
         target = app.bridge.poll().source.target
         report = conclude(filled.checklist, filled.automatic, filled.counted, target)

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from console.lang import _
+from console.locale.lang import _
 from console.panels.lineview import LineView
 from console.renderables.conversation import wrap
 from console.renderables.lines import ALARM, BLANK, Line, Span, text_line

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 
 from console import actions
 from console.actions import Scope
-from console.lang import _
+from console.locale.lang import _
 from console.panels.lineview import LineView
 from console.renderables.header import MARKS, WORDS
 from console.renderables.keys import help_lines

@@ -10,11 +10,11 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from console import actions
-from console.lang import _
+from console.locale.lang import _
 from console.panels.listpane import ListPane, PagePane
 from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span
-from console.screens.place import Place
+from console.screens.base_screen import Place
 
 T = TypeVar("T")
 

@@ -10,20 +10,21 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from console import actions
-from console import format as fmt
-from console.changes import Figure, LiveChange, figures
-from console.pages import VERDICT_ROLES, block_lines
+from console.control.pending_changes import Figure, LiveChange, figures
 from console.panels.listpane import ListPane
+from console.renderables import format as fmt
 from console.renderables.frame import Frame
 from console.renderables.lines import ALARM, BLANK, Line, Span, fit, text_line
+from console.renderables.pages import VERDICT_ROLES, block_lines
 from console.screens.dialogs import Entry, FormScreen, one_of, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen, PageScreen
 from engine.errors import ConfigError
-from playbooks.optlog import Change, Effect, OptLog, Reading, Record, surroundings
+from playbooks.optlog import Change, Effect, OptLog, Reading, Record
 from playbooks.optlog.byhand import by_hand, user
 from playbooks.optlog.export import FORMATS, export
 from playbooks.optlog.page import page
+from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import DECISIONS
 from playbooks.optlog.select import words
 
@@ -218,7 +219,7 @@ def offer(app: Console, change: LiveChange) -> None:
 def _placed(record: Record, config: Any) -> Record:
     from dataclasses import replace
 
-    return replace(record, operator=user(), environment=surroundings(config))
+    return replace(record, operator=user(), environment=provenance_of(config))
 
 
 def record_of(

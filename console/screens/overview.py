@@ -12,13 +12,13 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from console import actions
-from console.conversation import Conversation
-from console.lang import _
+from console.control.conversation import Conversation
+from console.locale.lang import _
 from console.panels.answer import AnswerPane
 from console.panels.panel import Panel
 from console.panels.specs import LAYOUT, PANELS
 from console.renderables.frame import Frame
-from console.screens.place import Place
+from console.screens.base_screen import Place
 
 HINT = "i to ask the model; the load goes on"
 RECORDING_HINT = "a recording: nothing in it can be changed"

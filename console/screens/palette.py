@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from console import actions
-from console.lang import _
+from console.locale.lang import _
 
 if TYPE_CHECKING:
     from console.app import Console

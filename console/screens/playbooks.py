@@ -10,17 +10,17 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from console import actions
-from console import format as fmt
-from console.pages import verdict_span, words
 from console.panels.listpane import ListPane
+from console.renderables import format as fmt
 from console.renderables.lines import ALARM, Line, Span, fit
+from console.renderables.pages import verdict_span, words
 from console.screens.dialogs import ConfirmScreen
 from console.screens.lists import ListScreen
 from console.screens.run import RunScreen
 from engine.errors import ConfigError
 from engine.paths import user_folder
-from playbooks import spec
-from playbooks.spec import Playbook
+from playbooks.runs import spec
+from playbooks.runs.spec import Playbook
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from console import actions
+from console.control.run_state import PlaybookRun
 from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span
 from console.renderables.run import run_page
-from console.runs import PlaybookRun
 from console.screens.files import ask_file
 from console.screens.lists import PageScreen
 
@@ -41,7 +41,7 @@ class RunScreen(PageScreen):
             return
 
         def made(path: Path, fmt: str) -> str:
-            from playbooks.report import WRITERS
+            from playbooks.reports.report import WRITERS
 
             return str(WRITERS[f".{fmt}"](report))
 

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from console.server.admission import Desk
 from console.server.completions import Completions
-from console.server.desk import Desk
 from console.server.errors import ApiError
-from console.server.front import Front
 from console.server.metrics import HttpMetrics, Metrics
+from console.server.middleware import Front
 from console.server.openapi import document
 from console.server.schema import ChatRequest, CompletionRequest
 from console.server.settings import ServerSettings

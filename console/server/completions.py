@@ -13,16 +13,16 @@ from typing import Any, Generic
 
 from starlette.types import Receive, Scope, Send
 
+from console.server.admission import Desk
 from console.server.body import read_body
-from console.server.desk import Desk
 from console.server.errors import ApiError, bad_request
 from console.server.job import ENDS, Job
 from console.server.jsonbody import parse
 from console.server.schema import Asked, Common, read
 from console.server.shapes import Shape, usage
-from engine.completion import Encoded, is_token_ids
 from engine.errors import EngineError, RequestError
 from engine.request import MAX_TOKENS_LIMIT, Priority, SamplingParams
+from engine.text.completion import Encoded, is_token_ids
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from console.server.body import ClientGone
 from console.server.errors import ApiError, unavailable
-from console.server.outlet import Channel, Outlet
-from engine.completion import Encoded
+from console.server.token_notifier import Channel, Outlet
 from engine.core import Engine
 from engine.errors import EngineError
 from engine.request import FinishReason, Priority, SamplingParams
 from engine.stream import Stream, StreamEvent
+from engine.text.completion import Encoded
 
 ENDS = {
     FinishReason.STOP: "stop",

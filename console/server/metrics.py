@@ -28,7 +28,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from engine.meters import Histogram, Meters
+from engine.observing.meters import Histogram, Meters
 from engine.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import uvicorn
 
 from console.server.app import build_app
+from console.server.protocol import protocol_with
 from console.server.settings import ServerSettings
 from console.server.warn import OncePerMinute
-from console.server.wire import protocol_with
 from engine.core import Engine
 from engine.errors import ConfigError
 

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from console.server.desk import Desk
+from console.server.admission import Desk
 from console.server.errors import ApiError
 from console.server.metrics import Metrics
 from engine.errors import EngineError

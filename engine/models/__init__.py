@@ -18,7 +18,7 @@ from engine.models.hf_folder import HfCheckpoint
 from engine.models.llama import Llama, Ops
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint, identity
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 __all__ = [
     "Llama",

@@ -10,7 +10,7 @@ from engine.models.gguf_file import GgufFile, GgufTensor
 from engine.models.gguf_tokenizer import build_tokenizer
 from engine.models.spec import FAMILIES, ModelSpec
 from engine.models.weights import Checkpoint, TensorInfo
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from kernels.weights import RawWeight
 
 T = TypeVar("T", int, float, bool, str)

@@ -21,7 +21,7 @@ from tokenizers import (
 from tokenizers import Tokenizer as Inner
 
 from engine.errors import ModelError
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 """Token types; all but the first stand apart from the vocabulary's text."""

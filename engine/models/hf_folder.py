@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from engine.errors import ModelError
 from engine.models.spec import FAMILIES, ModelSpec, scaling_divisors
 from engine.models.weights import Checkpoint, TensorInfo
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from kernels.weights import FLOAT, RawWeight
 
 T = TypeVar("T", int, float, bool, str)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from engine.models.weights import Checkpoint, TensorInfo
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
 
 

@@ -22,7 +22,7 @@ from engine.models.spec import ModelSpec
 from kernels.weights import RawWeight
 
 if TYPE_CHECKING:
-    from engine.tokenizer import Tokenizer
+    from engine.text.tokenizer import Tokenizer
 
 SAMPLE_BYTES = 4096
 SAMPLES = 64

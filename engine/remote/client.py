@@ -11,7 +11,7 @@ import httpx
 
 from engine.errors import ConfigError
 from engine.remote.errors import Unparsable, Unreachable, WrongEngine
-from engine.remote.page import MAX_BODY
+from engine.remote.metrics.metrics_page import MAX_BODY
 
 CONNECT_S = 2.0
 READ_S = 5.0

@@ -19,14 +19,14 @@ import httpx
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.remote import view
 from engine.remote.adapters import NAMES, by_name
 from engine.remote.adapters.base import Adapter
 from engine.remote.chat import Chat
 from engine.remote.client import Client
 from engine.remote.controls import OutOfReach
 from engine.remote.errors import NotAvailable, Trouble, Unparsable, Unreachable
-from engine.remote.numbers import Numbers
+from engine.remote.metrics import view
+from engine.remote.metrics.numbers import Numbers
 from engine.remote.probe import Card, Found, Probe
 from engine.remote.tracker import Tracker
 from engine.request import SamplingParams

@@ -10,8 +10,8 @@ from engine.remote.adapters.base import Adapter
 from engine.remote.adapters.llamacpp import read_slots
 from engine.remote.client import Client, NoSuchPage
 from engine.remote.errors import Trouble, Unparsable, WrongEngine
-from engine.remote.page import Page, parse
-from engine.remote.scrape import Scrape
+from engine.remote.metrics.metrics_page import Page, parse
+from engine.remote.metrics.scrape import Scrape
 from engine.snapshot import Snapshot
 
 PATHS = ("/metrics", "/prometheus/metrics")

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.remote.buckets import Buckets, merged
-from engine.remote.numbers import Numbers
-from engine.remote.page import Labels
-from engine.remote.scrape import Scrape, Series
+from engine.remote.metrics.buckets import Buckets, merged
+from engine.remote.metrics.metrics_page import Labels
+from engine.remote.metrics.numbers import Numbers
+from engine.remote.metrics.scrape import Scrape, Series
 
 RATE_S = 10.0
 """Rates are means over so many seconds."""

@@ -14,18 +14,18 @@ from typing import Any
 from engine.errors import EngineError
 from playbooks.canary.events import Beat, Decided, Listener, Looked, Phase, StageBegan
 from playbooks.canary.evidence import Evidence, Sample, Series
+from playbooks.canary.fair_scheduler import Turns
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.probes import CrosstalkProbe, check_quality
+from playbooks.canary.router import BASELINE, CANDIDATE, SIDES, Router
 from playbooks.canary.rules import Action, Call, Ruling, decide, judge
 from playbooks.canary.sides import Side
 from playbooks.canary.split import SplitTarget
 from playbooks.canary.stage import Stage, title, unfinished
-from playbooks.canary.turns import Turns
 from playbooks.load.client import Client
 from playbooks.load.record import Record, now_ns
 from playbooks.load.summary import generator_limit, latency_block
 from playbooks.load.workload import LoadSpec
-from playbooks.router import BASELINE, CANDIDATE, SIDES, Router
 
 BEATS_A_STAGE = 60
 """Readings of memory in a stage's least time: enough for a slope."""

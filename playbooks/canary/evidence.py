@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.load.record import INTERRUPTED, Record
 from playbooks.load.summary import latency_block
-from playbooks.router import BASELINE, CANDIDATE
 
 Held = Callable[[int, int], int]
 """Nanoseconds between two moments in which a side stood back for the other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from playbooks.canary.plan import percent as share_text
-from playbooks.document import Column, Document, Table, duration, percent, plain, whole
+from playbooks.reports.document import Column, Document, Table, duration, percent, plain, whole
 
 OUTCOMES = {
     "promoted": "promoted: all users are on the candidate",

@@ -13,9 +13,10 @@ from typing import Any
 
 from engine.models import LoadedModel
 from playbooks.canary.evidence import Probes, Quality
+from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.router import BASELINE, CANDIDATE, SIDES
 from playbooks.canary.sides import Ask, EmbeddedSide, Said, Side
-from playbooks.canary.turns import Turns
-from playbooks.crosstalk import MARKS, marked_prompt
+from playbooks.measure.crosstalk import MARKS, marked_prompt
 from playbooks.quality import answers, limits
 from playbooks.quality.answers import Answer
 from playbooks.quality.arm import Arm
@@ -25,7 +26,6 @@ from playbooks.quality.limits import ANSWERED, SCORED, Gate, Limit, judge, shown
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import find_suspects
-from playbooks.router import BASELINE, CANDIDATE, SIDES
 
 CASES = 12
 """Golden prompts, evenly spread over the categories."""

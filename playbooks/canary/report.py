@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from engine.config import EngineConfig
 from playbooks.canary.conductor import Conductor
 from playbooks.canary.plan import CanaryPlan
+from playbooks.canary.router import SIDES
 from playbooks.canary.rules import Action, Ruling
 from playbooks.load.workload import LoadSpec
-from playbooks.router import SIDES
 
 if TYPE_CHECKING:
     from playbooks.optlog import Effect, Record
@@ -75,9 +75,10 @@ def logger(
     `changes`: (key, before, after). The log may be on a full disk, and the canary goes on.
     """
     from engine.errors import ConfigError
-    from playbooks.optlog import OptLog, surroundings
+    from playbooks.optlog import OptLog
+    from playbooks.optlog.provenance import provenance_of
 
-    log, around = OptLog(), surroundings(config)
+    log, around = OptLog(), provenance_of(config)
 
     def write(decision: dict[str, Any]) -> None:
         try:

@@ -18,9 +18,9 @@ from scipy.stats import hypergeom
 from playbooks.canary.evidence import Evidence, Probes, Series
 from playbooks.canary.plan import HIGH_ALPHA, CanaryPlan
 from playbooks.canary.quantile import least_for_bound, quantile_ratio
+from playbooks.canary.router import BASELINE, CANDIDATE
+from playbooks.measure.stats import theil_sen
 from playbooks.quality import limits
-from playbooks.router import BASELINE, CANDIDATE
-from playbooks.stats import theil_sen
 
 MEMORY_WINDOWS = 20
 """Low-water marks that a slope is drawn through; fewer cannot prove anything at such an alpha."""

@@ -17,7 +17,7 @@ from engine.models import LoadedModel
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
-from playbooks.canary.turns import Turns
+from playbooks.canary.fair_scheduler import Turns
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.record import Record
 from playbooks.load.targets import EmbeddedTarget, Failed, Target
@@ -149,7 +149,7 @@ class EmbeddedSide:
         return self._turns.held_ns(self.name, start, end)
 
     async def _ledger(self) -> Any:
-        from engine.ledger import take_ledger
+        from engine.observing.ledger import take_ledger
 
         return await self._turns.call(lambda: take_ledger(self.engine.stepper))
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
+from playbooks.canary.router import BASELINE, CANDIDATE, Router
 from playbooks.canary.sides import Side
 from playbooks.load.draws import Draw, generator
 from playbooks.load.prompts import PromptMaker
 from playbooks.load.record import Record, now_ns
 from playbooks.load.targets import Outgoing
-from playbooks.router import BASELINE, CANDIDATE, Router
 
 RETRIED = "retried"
 """Side of a request that both have seen: it counts for neither."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from playbooks.canary.evidence import Evidence, Sample, side_dict
 from playbooks.canary.plan import percent
+from playbooks.canary.router import SIDES
 from playbooks.canary.rules import Action, Call, Ruling
-from playbooks.router import SIDES
 
 
 @dataclass

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from playbooks.diagnosis import doors, service, trust
+from playbooks.diagnosis import capacity as doors
+from playbooks.diagnosis import service, trust
 from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import HEALTHY, INCONCLUSIVE, Finding
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.snapshot import Snapshot
-from playbooks.stats import DOUBLING_GAIN
+from playbooks.measure.stats import DOUBLING_GAIN
 
 KNEE_MOST = 4096
 DOORS = {"kv": "kv_door", "cap": "cap_door", "token_budget": "budget_door"}
@@ -64,7 +64,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Shares are 0–1, times milliseconds. Who fills what: see playbooks/kinds.py."""
+    """Shares are 0–1, times milliseconds. Who fills what: see playbooks/runs/kinds.py."""
 
     # --- a load -------------------------------------------------------------------------
     requests: int | None = None

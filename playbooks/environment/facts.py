@@ -206,7 +206,7 @@ def nvidia() -> tuple[str | None, str | None, str | None, tuple[GpuFacts, ...]]:
 
 
 def _gpus(nvml: Any) -> tuple[GpuFacts, ...]:
-    from engine.gpu import gpus
+    from engine.observing.gpu import gpus
 
     cards = []
     for card in gpus():
@@ -270,7 +270,7 @@ def c_compiler() -> tuple[str | None, str | None]:
 def cpu() -> CpuFacts:
     import psutil
 
-    from engine.machine import cores
+    from engine.observing.machine import cores
 
     info = _read("/proc/cpuinfo") or ""
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", info, re.M)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.telemetry import percentiles
+from engine.observing.telemetry import percentiles
 from playbooks.load.client import LoadResult
 from playbooks.load.record import INTERRUPTED, Record
 

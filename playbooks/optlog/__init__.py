@@ -3,8 +3,8 @@
 OptLog().append(Record("Cap 48", what=(Change("max_batch", 64, 48),), why="knee at 64"))
 """
 
+from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import Change, Effect, Record
 from playbooks.optlog.store import Damage, OptLog, Reading
-from playbooks.optlog.surroundings import surroundings
 
-__all__ = ["Change", "Damage", "Effect", "OptLog", "Reading", "Record", "surroundings"]
+__all__ = ["Change", "Damage", "Effect", "OptLog", "Reading", "Record", "provenance_of"]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import Change, Effect, Record
-from playbooks.optlog.surroundings import surroundings
 
 Report = dict[str, Any]
 LIVE = {
@@ -70,7 +70,7 @@ def _step(
         effect=(*map(_effect, rows), *_states(before, after)),
         problems=(*_open_effects(rows), *_arm_problems(after), *_run_problems(report)),
         rollback=_rollback(what),
-        environment=report["environment"] | surroundings(after["config"]),
+        environment=report["environment"] | provenance_of(after["config"]),
         artifacts=artifacts,
     )
 
@@ -102,7 +102,7 @@ def _whole(report: Report, artifacts: tuple[str, ...]) -> Record:
         effect=(*map(_effect, report["overall"]), *_states(first, last)),
         problems=(*missed, *_open_effects(report["overall"]), *_run_problems(report)),
         rollback=_rollback(what),
-        environment=report["environment"] | surroundings(last["config"]),
+        environment=report["environment"] | provenance_of(last["config"]),
         artifacts=artifacts,
     )
 
@@ -237,7 +237,7 @@ def of_sweep(
                   if not p["counts"]),
             ),
             rollback=_rollback(what) if cap else "",
-            environment=report["environment"] | surroundings(report["config"]),
+            environment=report["environment"] | provenance_of(report["config"]),
             artifacts=artifacts,
         )
     ]  # fmt: skip
@@ -319,7 +319,7 @@ def of_quality(report: Report, artifacts: tuple[str, ...] = ()) -> list[Record]:
             problems=_quality_problems(report),
             decision="reject" if verdict == "fail" else "hold",
             rollback=_rollback(what),
-            environment=surroundings(report["config"]),
+            environment=provenance_of(report["config"]),
             artifacts=artifacts,
         )
     ]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.errors import ConfigError
+from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import Change, Effect, Record
-from playbooks.optlog.surroundings import surroundings
 
 UNKNOWN = ("", "-", "–", "null", "none")
 
@@ -23,7 +23,7 @@ def by_hand(what: Sequence[str], effect: Sequence[str], how: Sequence[str], **re
         what=tuple(Change(*_ends(text, "--what")) for text in what),
         effect=tuple(_effect(text) for text in effect),
         how=dict(_fact(text) for text in how),
-        environment=surroundings(),
+        environment=provenance_of(),
         **rest,
     )
 

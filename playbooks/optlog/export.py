@@ -12,11 +12,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from playbooks.document import Table
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page, text_of
 from playbooks.optlog.record import Effect, Record, plain
 from playbooks.optlog.store import Reading
-from playbooks.report import STYLE, html_table, markdown_rows
+from playbooks.reports.document import Table
+from playbooks.reports.report import STYLE, html_table, markdown_rows
 
 SCHEMA = 1
 TITLE = "Optimization log"

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from playbooks.document import Column, Table
 from playbooks.optlog.diff import relative
 from playbooks.optlog.record import Effect, Record, plain
+from playbooks.reports.document import Column, Table
 
 DECISION_WORDS = {
     "adopt": "adopted", "reject": "rejected", "hold": "on hold, not decided",

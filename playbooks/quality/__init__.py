@@ -1,1 +1,1 @@
-"""What `steps/quality.py` is made of: cases, arms, metrics, limits, controls."""
+"""The quality check: cases, arms, metrics, limits, controls. The commands and playbooks come in."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from engine import setup
-from engine.calibration import Calibration
 from engine.config import EngineConfig
-from engine.kv_cache import KvCache, layout_for, memory_needed
+from engine.execution import load as setup
+from engine.execution.calibration import Calibration
+from engine.execution.kv_cache import KvCache, layout_for, memory_needed
 from engine.models import LoadedModel
 from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduler import Plan
+from engine.scheduling.scheduler import Plan
 from engine.stream import Stream
 
 CHUNK = 256

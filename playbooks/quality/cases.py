@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import tomli
 
 from engine.errors import ConfigError
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 

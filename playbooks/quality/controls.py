@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine import models
-from engine.calibration import Ranges
 from engine.config import EngineConfig
+from engine.execution.calibration import Ranges
+from engine.execution.load import select_kernels
 from engine.models import LoadedModel, assemble, open_checkpoint
 from engine.models.surgery import Pair, WithOutliers
-from engine.setup import select_kernels
 from playbooks.quality.arm import Arm
 from playbooks.quality.limits import FAIL, PASS, SCORED, Gate, judge, verdict
 from playbooks.quality.metrics import Scores, summarise

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from engine.calibration import OUTLIER_RATIO, outlier_ratios, read_back
+from engine.execution.calibration import OUTLIER_RATIO, outlier_ratios, read_back
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import Rope
 from playbooks.quality.arm import CHUNK, Arm

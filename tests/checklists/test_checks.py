@@ -8,7 +8,7 @@ from checklists.book import Item, load, names
 from checklists.checks import COMPUTED, answer, check_look, parse_expectation
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.fake import SCRIPTS, FakeEngine
+from engine.simulated.fake import SCRIPTS, FakeEngine
 from engine.snapshot import (
     BatchState,
     EngineInfo,

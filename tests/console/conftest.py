@@ -13,7 +13,7 @@ import pytest
 from console.bridge import aged
 from console.history import History
 from console.renderables.frame import Frame
-from engine.fake import FakeEngine
+from engine.simulated.fake import FakeEngine
 from engine.snapshot import EngineInfo, Percentiles, Snapshot, Source, SourceState
 
 START = 1_798_070_400.0

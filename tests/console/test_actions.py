@@ -1,10 +1,8 @@
 """The registry feeds bindings, footer, help and palette; nothing may be missing from one."""
 
 import ast
-from pathlib import Path
 
 import pytest
-from places import SCREENS_OF, open_place
 from textual.app import App
 
 from console import actions
@@ -13,9 +11,11 @@ from console.app import Console, build_app
 from console.panels.specs import PANELS
 from console.renderables.keys import COLUMN, footer, help_lines
 from console.renderables.lines import plain, width_of
+from console.screens.base_screen import Place
 from console.screens.palette import ActionCommands
-from console.screens.place import Place
-from engine.fake import FakeEngine
+from engine.simulated.fake import FakeEngine
+from places import SCREENS_OF, open_place
+from repository import ROOT
 
 EVERY = pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
 PLACES = (*SCREENS, PROMPT, FILTER)
@@ -140,7 +140,7 @@ def test_what_an_engine_lacks_is_not_there():
 
 def journeys():
     """What the journeys in the tests beside this one say they are of."""
-    for path in Path(__file__).parent.glob("test_*.py"):
+    for path in (ROOT / "tests" / "console").rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "journey":
                 yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant))

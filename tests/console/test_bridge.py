@@ -6,8 +6,8 @@ from console.bridge import IN_FORCE_S, STALE_AFTER_S, Bridge, aged
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.frame import Phase
 from engine.errors import ModelError
-from engine.fake import FakeEngine
 from engine.request import SamplingParams
+from engine.simulated.fake import FakeEngine
 from engine.snapshot import BatchState, Snapshot, Source, SourceState
 
 

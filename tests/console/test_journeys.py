@@ -1,7 +1,6 @@
 """What an operator does, through the factory that the command line uses."""
 
 import pytest
-from journeys import Console, journey
 
 from console.app import build_app
 from console.renderables.frame import Phase
@@ -9,7 +8,8 @@ from console.screens.help import HelpScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestScreen, RequestsScreen
 from engine.errors import ModelError
-from engine.fake import FakeEngine
+from engine.simulated.fake import FakeEngine
+from journeys import Console, journey
 from playbooks.optlog import OptLog
 
 

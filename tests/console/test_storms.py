@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from journeys import Console
-from places import SCREENS_OF, open_place
 from rich.cells import cell_len
 
 from console.actions import CHECKLIST, OVERVIEW, REQUESTS, RUN
 from console.app import build_app
 from console.renderables.frame import Phase
-from engine.fake import FakeEngine
+from engine.simulated.fake import FakeEngine
 from engine.snapshot import Event, Source, SourceState
+from journeys import Console
+from places import SCREENS_OF, open_place
 from playbooks.optlog import OptLog
 
 SIZES = [(200, 60), (1, 1), (62, 20), (120, 40), (61, 40), (115, 33), (300, 10), (80, 24)]

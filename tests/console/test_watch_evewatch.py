@@ -3,7 +3,7 @@
 import pytest
 
 from engine.remote import attach
-from engine.remote.fleet import Fleet
+from engine.remote.fleet.fleet import Fleet
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import SourceState
 from served import eventually, serving

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.completion import completion
 from engine.request import FinishReason, SamplingParams
+from engine.text.completion import completion
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
 from kernels.layout import KvStep
 
@@ -98,7 +98,7 @@ def test_k11_no_object_is_kept_per_request():
 )
 def test_k13_no_shape_of_a_step_needs_more_scratch_than_was_laid_out(budget, rows, page):
     """One long prompt, many short ones, the worst mix: the warm-up shape is not the limit."""
-    from engine.kv_cache import hp_blocks
+    from engine.execution.kv_cache import hp_blocks
     from kernels.layout import FORMATS, PageLayout
 
     taken, left = [], budget

@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
-from engine.completion import completion
 from engine.core import Engine
-from engine.ledger import UNOWNED
+from engine.observing.ledger import UNOWNED
 from engine.request import FinishReason, SamplingParams
+from engine.text.completion import completion
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
 
 LIFE = {FinishReason.STOP, FinishReason.LENGTH, FinishReason.KV_CAPACITY}

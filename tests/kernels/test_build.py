@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from kv_builders import backend
 
 from kernels.cpu import build
 from kernels.errors import BuildError
+from kv_builders import backend
 
 Home = Callable[[], list[Path]]
 

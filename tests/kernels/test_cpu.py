@@ -6,6 +6,11 @@ from copy import deepcopy
 
 import pytest
 import torch
+
+from kernels import reference
+from kernels.errors import KernelError
+from kernels.layout import KvStep, LayerKv
+from kernels.weights import Rope
 from kv_builders import (
     VARIANTS,
     Shape,
@@ -18,11 +23,6 @@ from kv_builders import (
     rope,
     tables,
 )
-
-from kernels import reference
-from kernels.errors import KernelError
-from kernels.layout import KvStep, LayerKv
-from kernels.weights import Rope
 
 SHAPES = [
     Shape(page=16, head_dim=64, group=3),

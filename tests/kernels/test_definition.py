@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+
+from kernels.layout import KvStep
 from kv_builders import (
     VARIANTS,
     Shape,
@@ -20,8 +22,6 @@ from kv_builders import (
     rope,
     split_qkv,
 )
-
-from kernels.layout import KvStep
 
 Array = npt.NDArray[np.float64]
 SHAPES = [Shape(), Shape(page=32, head_dim=64, group=1)]

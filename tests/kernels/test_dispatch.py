@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
-from kv_builders import backend
 
 from kernels import cpu, dispatch, reference
 from kernels.errors import BuildError, KernelError
+from kv_builders import backend
 
 
 def fail() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kv_builders import backend
 
 from kernels import reference
 from kernels.cpu import gemm
 from kernels.errors import KernelError
 from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
+from kv_builders import backend
 
 ENCODINGS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
 ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 64, 97, 200)

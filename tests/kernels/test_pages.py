@@ -8,6 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kernels import reference
+from kernels.errors import KernelError
+from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kv_builders import (
     DYNAMIC,
     Shape,
@@ -25,10 +29,6 @@ from kv_builders import (
     stored,
     tables,
 )
-
-from kernels import reference
-from kernels.errors import KernelError
-from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 
 SHAPE = Shape()
 KINDS = ["reference", "cpu"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kv_builders import backend, generator
 
 from kernels import reference
+from kv_builders import backend, generator
 
 
 @pytest.mark.parametrize("shape", [(1, 576), (48, 576), (3, 5), (2, 7, 64), (300, 100), (0, 64)])

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from kv_builders import backend
 
 from kernels.cpu.build import find_compiler
+from kv_builders import backend
+from repository import ROOT
 
-DRIVER = Path(__file__).with_name("sanitizer_driver.py")
-ROOT = Path(__file__).parents[2]
+DRIVER = ROOT / "tests" / "support" / "sanitizer_driver.py"
 
 
 def runtime(name: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+
+from kernels.layout import KvStep
 from kv_builders import (
     VARIANTS,
     Shape,
@@ -20,8 +22,6 @@ from kv_builders import (
     stored,
     tables,
 )
-
-from kernels.layout import KvStep
 
 SHAPE = Shape()
 LENGTH = 3 * SHAPE.page + 2

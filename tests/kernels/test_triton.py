@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kv_builders import VARIANTS, Shape, Variant, generator, make_cache, no_rope, random_qkv, rope
-from triton_builders import DEVICE, filled, moved, rope_there, same_bytes, step_there
 
 from kernels import reference
 from kernels import triton as ours
@@ -16,6 +14,8 @@ from kernels.errors import KernelError
 from kernels.layout import KvStep
 from kernels.triton.attention import splits_for
 from kernels.weights import Rope
+from kv_builders import VARIANTS, Shape, Variant, generator, make_cache, no_rope, random_qkv, rope
+from triton_builders import DEVICE, filled, moved, rope_there, same_bytes, step_there
 
 tl = pytest.importorskip("triton.language")
 

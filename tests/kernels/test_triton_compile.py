@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kernels.errors import KernelError
+from repository import ROOT
 
 pytest.importorskip("triton")
 
-ROOT = Path(__file__).parents[2]
 MOST_SPILLED = 64
 """Bytes a thread may keep outside its registers: a few words, never a tile."""
 MOST_SHARED = 99 << 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kv_builders import generator
-from triton_builders import DEVICE
 
 from builders import tiny_loaded
 from engine.models import LoadedModel
@@ -14,6 +12,8 @@ from kernels import triton as ours
 from kernels.dispatch import select
 from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
 from kernels.weights import BLOCK_BYTES, RawWeight
+from kv_builders import generator
+from triton_builders import DEVICE
 
 
 def raw(encoding: str, rows: int = 48, cols: int = 64) -> RawWeight:

@@ -12,7 +12,7 @@ from engine.remote.adapters.tgi import TGI
 from engine.remote.adapters.triton import TRITON
 from engine.remote.adapters.trtllm import TRTLLM
 from engine.remote.adapters.vllm import VLLM
-from engine.remote.page import COMMON, Page
+from engine.remote.metrics.metrics_page import COMMON, Page
 
 ADAPTERS: tuple[Adapter, ...] = (
     EVEWATCH, VLLM, SGLANG, LMDEPLOY, LLAMACPP, TGI, TRTLLM, TRITON,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.remote.page import Page
-from engine.remote.scrape import Names, Scrape, read
+from engine.remote.metrics.metrics_page import Page
+from engine.remote.metrics.scrape import Names, Scrape, read
 
 INSIDE = (
     "KV pages by state, tail waste, what contiguous memory would fit",

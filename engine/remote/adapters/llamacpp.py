@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.remote.adapters.base import Adapter, prefixed
-from engine.remote.numbers import Pool
-from engine.remote.page import Page
-from engine.remote.scrape import Names, Scrape, add_mean, read
+from engine.remote.metrics.metrics_page import Page
+from engine.remote.metrics.numbers import Pool
+from engine.remote.metrics.scrape import Names, Scrape, add_mean, read
 
 _SPENT = "llamacpp:tokens_predicted_seconds_total"
 

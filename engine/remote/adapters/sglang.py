@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.remote.adapters.base import INSIDE, Adapter, prefixed
-from engine.remote.page import Labels, Page
-from engine.remote.scrape import Names, Scrape, read
+from engine.remote.metrics.metrics_page import Labels, Page
+from engine.remote.metrics.scrape import Names, Scrape, read
 
 SAME_WORK = ("tp_rank", "pp_rank", "moe_ep_rank", "pid")
 """Labels that tell ranks of one engine apart."""

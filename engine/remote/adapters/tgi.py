@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.remote.adapters.base import INSIDE, NO_CAP, Adapter
-from engine.remote.page import Page
-from engine.remote.scrape import Names, Scrape, read
+from engine.remote.metrics.metrics_page import Page
+from engine.remote.metrics.scrape import Names, Scrape, read
 
 _SUCCEEDED = ("tgi_request_success", "tgi_request_success_total")
 _FAILED = ("tgi_request_failure", "tgi_request_failure_total")

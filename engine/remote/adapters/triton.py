@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from engine.remote.adapters.base import INSIDE, Adapter
-from engine.remote.numbers import Pool
-from engine.remote.page import Labels, Page
-from engine.remote.scrape import Names, Scrape, Series, add_mean, read, read_process
+from engine.remote.metrics.metrics_page import Labels, Page
+from engine.remote.metrics.numbers import Pool
+from engine.remote.metrics.scrape import Names, Scrape, Series, add_mean, read, read_process
 
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"

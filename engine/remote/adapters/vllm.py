@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.remote.adapters.base import INSIDE, NO_CAP, Adapter, vllm_names
-from engine.remote.numbers import Pool
-from engine.remote.page import Page
-from engine.remote.scrape import Scrape, read
+from engine.remote.metrics.metrics_page import Page
+from engine.remote.metrics.numbers import Pool
+from engine.remote.metrics.scrape import Scrape, read
 
 
 class Vllm(Adapter):

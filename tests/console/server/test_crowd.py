@@ -7,9 +7,9 @@ import random
 import openai
 import pytest
 
-from engine.completion import completion
 from engine.request import SamplingParams
-from playbooks.crosstalk import MARKS
+from engine.text.completion import completion
+from playbooks.measure.crosstalk import MARKS
 from served import serving
 
 CLIENTS = 64

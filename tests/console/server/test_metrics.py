@@ -2,15 +2,15 @@
 
 import math
 import time
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.request import SamplingParams
+from repository import ROOT
 from served import eventually, serving
 
-SHARED = Path(__file__).parents[4] / "shared" / "fixtures" / "vllm" / "busy.prom"
+SHARED = ROOT.parent / "shared" / "fixtures" / "vllm" / "busy.prom"
 
 
 def scrape(served):

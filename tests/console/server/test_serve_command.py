@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,9 +12,8 @@ import pytest
 from builders import tiny_spec, tiny_tensors
 from console.cli import main
 from model_files import write_hf
+from repository import ROOT
 from served import eventually
-
-ROOT = Path(__file__).parents[3]
 
 
 def free_port():

@@ -9,7 +9,7 @@ import pytest
 from builders import MERGES, SPECIAL, tiny_inner
 from engine.errors import ModelError
 from engine.models.gguf_tokenizer import build_tokenizer
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 TOKENS = sorted(tiny_inner().get_vocab(), key=tiny_inner().get_vocab().__getitem__)
 

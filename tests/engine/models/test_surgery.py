@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from builders import MemoryCheckpoint, make_kv, make_layout, tiny_spec, tiny_tensors, tiny_tokenizer
-from engine.calibration import read_back
+from engine.execution.calibration import read_back
 from engine.models import assemble
 from engine.models.surgery import Pair, WithOutliers, scale_rows
 from kernels import reference

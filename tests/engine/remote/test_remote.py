@@ -12,6 +12,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.snapshot import QueueState, Snapshot, SourceState
 from remote_pages import triton
 from remote_stub import URL, Server, SocketServer, page, with_value
+from repository import ROOT
 
 LIVE, STALE = SourceState.LIVE, SourceState.STALE
 UNREACHABLE = SourceState.UNREACHABLE
@@ -370,9 +371,8 @@ def test_triton_cannot_be_asked():
 def test_no_torch_is_loaded():
     import subprocess
     import sys
-    from pathlib import Path
 
-    root = Path(__file__).parents[3]
+    root = ROOT
     code = (
         "import sys, engine.remote.engine, engine.remote.fleet, engine.remote.selection\n"
         "print(sorted({'torch', 'numpy', 'textual'} & set(sys.modules)))"

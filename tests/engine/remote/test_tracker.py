@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.remote.adapters import recognise, wanted
-from engine.remote.page import parse
-from engine.remote.scrape import Scrape
+from engine.remote.metrics.metrics_page import parse
+from engine.remote.metrics.scrape import Scrape
 from engine.remote.tracker import LATENCY_S, RATE_S, Tracker
 from remote_pages import histogram
 from remote_stub import page

@@ -6,20 +6,20 @@ import re
 from dataclasses import replace
 
 import pytest
-from load_stub import DONE, ScriptedTransport, event, run_virtual, token, usage
 
 from engine.errors import ConfigError
 from engine.snapshot import KvState, MemoryState, Snapshot
+from load_stub import DONE, ScriptedTransport, event, run_virtual, token, usage
 from playbooks.canary.plan import CanaryPlan
+from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EndpointSide
-from playbooks.crosstalk import MARKS
+from playbooks.canary.step import Pair, changes_between, conduct, run_canary
 from playbooks.load.arrivals import Gamma
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec
-from playbooks.router import BASELINE, CANDIDATE
-from playbooks.schemas import schema_of, violations
-from playbooks.steps.canary import Pair, changes_between, conduct, run_canary
+from playbooks.measure.crosstalk import MARKS
+from playbooks.reports.schemas import schema_of, violations
 
 PLAN = CanaryPlan(
     stages=(0.2, 1.0), least_s=10.0, hold_s=60.0, drain_s=5.0, min_samples=30, tail_ratio=1.3,

@@ -6,21 +6,21 @@ import signal
 from dataclasses import replace
 
 import pytest
-from canary_rig import CONFIG, OPS, PLAN, Rig
 
 from builders import MemoryCheckpoint, tiny_spec, tiny_tensors, tiny_tokenizer
+from canary_rig import CONFIG, OPS, PLAN, Rig
 from engine.errors import EngineError
 from engine.models import assemble
 from engine.models.surgery import WithOutliers
 from playbooks.canary import probes
 from playbooks.canary.events import Decided, Ended, Phase, StageBegan
-from playbooks.document import Document
-from playbooks.documents import document
+from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.optlog import OptLog
 from playbooks.quality.controls import choose_pairs, plain_arm, ranges_of
 from playbooks.quality.scoring import Text
-from playbooks.router import BASELINE, CANDIDATE
-from playbooks.schemas import schema_of, violations
+from playbooks.reports.document import Document
+from playbooks.reports.documents import document
+from playbooks.reports.schemas import schema_of, violations
 
 
 @pytest.fixture(autouse=True)
@@ -313,8 +313,8 @@ def test_a_log_that_cannot_be_written_is_said_and_costs_nothing(tmp_path, monkey
 
 
 def test_the_same_on_both_sides_is_no_canary():
+    from playbooks.canary.step import run_canary
     from playbooks.load.workload import make_spec
-    from playbooks.steps.canary import run_canary
 
     with pytest.raises(EngineError, match="nothing to try"):
         run_canary(PLAN, CONFIG, CONFIG, make_spec("poisson:1", "chat", duration_s=9.0))

@@ -7,6 +7,7 @@ from scipy.stats import fisher_exact
 from engine.errors import ConfigError
 from playbooks.canary.evidence import Evidence, Gauge, Probes, Quality, Sample, Series, usual_ms
 from playbooks.canary.plan import CanaryPlan, parse_stages
+from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.rules import (
     Action,
     Call,
@@ -22,7 +23,6 @@ from playbooks.canary.rules import (
     quality_rule,
     tail_rule,
 )
-from playbooks.router import BASELINE, CANDIDATE
 
 PLAN = CanaryPlan()
 HOUR = 3600.0

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
-from load_stub import TimedTarget, run_virtual
 
 from engine.errors import ConfigError, EngineStopped
+from load_stub import TimedTarget, run_virtual
 from playbooks.load.client import Client, run_load
 from playbooks.load.slo import parse_slo
 from playbooks.load.summary import summarize

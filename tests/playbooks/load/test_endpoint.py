@@ -4,6 +4,8 @@ import asyncio
 import json
 
 import pytest
+
+from engine.errors import ConfigError
 from load_stub import (
     DONE,
     ScriptedTransport,
@@ -14,8 +16,6 @@ from load_stub import (
     token,
     usage,
 )
-
-from engine.errors import ConfigError
 from playbooks.load.client import Client
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.sse import MAX_EVENT, EventReader

@@ -9,11 +9,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
 import pytest
-from load_stub import StubServer, timed
 
 from builders import tiny_spec, tiny_tensors
 from console.cli import main
 from console.commands.load import exit_code, load_table, progress_text
+from load_stub import StubServer, timed
 from model_files import write_hf
 from playbooks.load.client import Progress
 

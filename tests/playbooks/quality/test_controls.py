@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from builders import tiny_spec, tiny_tensors
-from engine.calibration import Ranges
 from engine.config import EngineConfig
+from engine.execution.calibration import Ranges
+from engine.execution.load import load_model
 from engine.models.surgery import Pair
-from engine.setup import load_model
 from model_files import write_hf
 from playbooks.quality.arm import Arm
 from playbooks.quality.controls import (

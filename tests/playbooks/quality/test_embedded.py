@@ -2,10 +2,11 @@
 
 import pytest
 
-from engine import calibration, models
+from engine import models
 from engine.config import EMBEDDED, EngineConfig
+from engine.execution import calibration
+from engine.execution.load import load_model
 from engine.models.surgery import Pair
-from engine.setup import load_model
 from playbooks.quality.arm import Arm
 from playbooks.quality.cases import golden
 from playbooks.quality.controls import injected_model, plain_arm, ranges_of

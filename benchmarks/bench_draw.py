@@ -1,0 +1,95 @@
+"""CPU per tick of the console on a changing Snapshot, terminal output included.
+
+    python -m benchmarks.bench_draw [--size 120x40] [--ticks 200] [--repeats 5]
+
+The world moves half a second a tick, as at 2 Hz. Prints the best and the median over repeats of
+the mean CPU time (all threads of this process) of a tick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+
+from textual.drivers.headless_driver import HeadlessDriver
+
+from console.app import Console, build_app
+from engine.simulated.fake import FakeEngine
+
+
+class NullDriver(HeadlessDriver):
+    """Takes the bytes a terminal would get, and counts them."""
+
+    written = 0
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        NullDriver.written += len(data)
+
+    def flush(self) -> None:
+        pass
+
+
+class Clock:
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def measure(size: tuple[int, int], ticks: int, keys: list[str]) -> tuple[float, float]:
+    """Milliseconds of CPU and bytes written per tick."""
+    clock = Clock()
+    app: Console = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
+    app.driver_class = NullDriver
+    async with app.run_test(headless=False, size=size) as pilot:
+        await pilot.press(*keys)
+        for _ in range(20):
+            await one_tick(app, clock)
+        NullDriver.written = 0
+        spent = 0.0
+        for _ in range(ticks):
+            spent += await one_tick(app, clock)
+    return spent * 1e3 / ticks, NullDriver.written / ticks
+
+
+async def one_tick(app: Console, clock: Clock) -> float:
+    """CPU seconds; the fake engine's own time is not the console's and does not count."""
+    clock.now += 0.5
+    snapshot = app.bridge.poll()
+    start = time.process_time()
+    app.history.push(snapshot)
+    drawn = asyncio.Event()
+    app.draw(snapshot)
+    # The screen paints when its queue is empty and its timer has fired.
+    app.overview.call_after_refresh(drawn.set)
+    await drawn.wait()
+    return time.process_time() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", default="120x40")
+    parser.add_argument("--ticks", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--keys", default="", help="pressed first, comma-separated")
+    options = parser.parse_args()
+    width, height = map(int, options.size.split("x"))
+    keys = options.keys.split(",") if options.keys else []
+    runs = [
+        asyncio.run(measure((width, height), options.ticks, keys)) for _ in range(options.repeats)
+    ]
+    best, middle = min(run[0] for run in runs), statistics.median(run[0] for run in runs)
+    print(
+        f"{options.size}: {best:.2f} ms CPU a tick at best, {middle:.2f} median of "
+        f"{options.repeats} runs; {runs[0][1]:,.0f} bytes a tick"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the console does and remembers for the operator: changes, runs, a talk. No widgets."""

@@ -1,0 +1,1 @@
+"""Recordings: Snapshots into a file, and a file as an engine. Console and commands come in."""

@@ -1,0 +1,149 @@
+"""What the console does with recordings: `R` makes one, and the keys that move in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from console.history import History
+from console.recording.recorder import (
+    About,
+    Recorder,
+    RecorderThread,
+    new_path,
+    prune,
+    recordings_folder,
+)
+from console.recording.replay import Replay, parse_position
+from console.renderables import format as fmt
+from console.screens.dialogs import Entry, FormScreen, paragraph
+from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+HZ = 4.0
+
+
+class RecordingControls:
+    """The `action_…` methods of the app around recordings. They run in the UI's thread."""
+
+    recorder: RecorderThread | None = None
+    """While it records."""
+
+    @property
+    def _app(self) -> Console:
+        return self  # type: ignore[return-value]
+
+    # recording
+
+    def action_toggle_recording(self) -> None:
+        if self.player is not None:
+            self._app.notify("this is a recording already", severity="warning")
+        elif self.recorder is None:
+            self._start_recording()
+        else:
+            self.stop_recording()
+        self._app.draw(self._app.bridge.poll())
+
+    def _start_recording(self) -> None:
+        app, folder = self._app, recordings_folder()
+        try:
+            prune(folder)
+            path = new_path(folder, app.clock())
+            engine = app.bridge.engine
+            target = app.bridge.poll().source.target
+            recorder = Recorder(path, About(target, HZ, engine.config), app.clock)
+        except ConfigError as error:
+            app.notify(str(error), severity="error", markup=False)
+            return
+        self.recorder = RecorderThread(engine, recorder, HZ)
+        self.recorder.start()
+        app.notify(f"recording to {path}", timeout=4, markup=False)
+
+    def stop_recording(self) -> Path | None:
+        """End it if there is one, and say where it is."""
+        thread, self.recorder = self.recorder, None
+        if thread is None:
+            return None
+        thread.stop()
+        recorder = thread.recorder
+        text = f"recorded {fmt.size(recorder.bytes)}: evewatch replay {recorder.path}"
+        self._app.notify(text, timeout=8, markup=False)
+        return recorder.path
+
+    @property
+    def recorded(self) -> str:
+        """For the header: "REC 1.2 MiB", "" while it does not record."""
+        if self.recorder is None:
+            return ""
+        if self.recorder.error is not None:
+            self._app.notify(str(self.recorder.error), severity="error", markup=False)
+            self.recorder = None
+            return ""
+        return f"REC {fmt.size(self.recorder.recorder.bytes)}"
+
+    # replay
+
+    @property
+    def player(self) -> Replay | None:
+        engine = self._app.bridge.engine
+        return engine if isinstance(engine, Replay) else None
+
+    def take_passed(self) -> None:
+        """Into the graphs: what was played since the last look, all of it anew after a jump."""
+        if self.player is None:
+            return
+        jumped, snapshots = self.player.passed()
+        if jumped:
+            self._app.history = History()
+        for snapshot in snapshots:
+            self._app.history.push(snapshot)
+
+    def _moved(self) -> None:
+        self.take_passed()
+        self._app.draw(self._app.bridge.poll())
+
+    def action_step_frames(self, frames: int) -> None:
+        if self.player is not None:
+            self.player.step(frames)
+            self._moved()
+
+    def action_change_speed(self, steps: int) -> None:
+        if self.player is not None:
+            self.player.faster(steps)
+            self._moved()
+
+    def action_seek_event(self, direction: int) -> None:
+        if self.player is None:
+            return
+        text = self.player.seek_event(direction)
+        if text is None:
+            where = "after" if direction > 0 else "before"
+            self._app.notify(f"no event {where} this", timeout=2)
+        self._moved()
+
+    def action_seek_position(self) -> None:
+        player = self.player
+        if player is None:
+            return
+
+        def wrong(text: str) -> str:
+            try:
+                parse_position(text, player.playback)
+            except ConfigError as error:
+                return str(error)
+            return ""
+
+        above = paragraph(
+            f"12:30 or 90 s from the beginning, +30 s or -5 min from here, 50 % of the whole "
+            f"({fmt.uptime(player.length_s)})."
+        )
+        form = FormScreen("Go to", [Entry("to", "time", check=wrong)], above)
+        self._app.push_screen(form, self._seek_to)
+
+    def _seek_to(self, texts: dict[str, str] | None) -> None:
+        player = self.player
+        if texts is not None and player is not None:
+            player.seek(parse_position(texts["to"], player.playback))
+            self._moved()

@@ -1,0 +1,111 @@
+"""What all screens share: the lines around, the keys of their place, copying, going back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from console.actions import Scope
+from console.locale.lang import _
+from console.panels.bars import BannerLine, FooterLine, HeaderLine
+from console.renderables.frame import Frame
+
+if TYPE_CHECKING:
+    from console.app import Console
+
+SMALLEST = (62, 20)
+
+
+class Place(Screen[None]):
+    """A screen with a place in the registry: `PLACE`. Its BINDINGS are those of the place."""
+
+    AUTO_FOCUS = ""
+    PLACE: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frame = Frame()
+        # Made here and kept: a look-up in the DOM at every tick would cost more than a panel.
+        self.header = HeaderLine(id="header")
+        self.banner = BannerLine(id="banner")
+        self.footer = FooterLine(id="footer")
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.banner
+        yield from self.body()
+        yield self.footer
+        yield Static(
+            _(f"This window is too small: at least {SMALLEST[0]}×{SMALLEST[1]}"), id="small"
+        )
+
+    def body(self) -> Iterable[Widget]:
+        """What is between banner and footer."""
+        raise NotImplementedError
+
+    @property
+    def console_app(self) -> Console:
+        return cast("Console", self.app)
+
+    @property
+    def where(self) -> str:
+        return self.PLACE
+
+    @property
+    def scope(self) -> Scope:
+        return self.console_app.scope(self.where)
+
+    # drawing
+
+    def show(self, frame: Frame) -> None:
+        """Draw all; `show_header` alone is for a display that is held still."""
+        self._frame = frame
+        self.show_header(frame)
+        self.show_body(frame)
+
+    def show_header(self, frame: Frame) -> None:
+        self.header.show(frame)
+        self.banner.show(frame)
+
+    def show_body(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def show_footer(self) -> None:
+        self.footer.show(self.scope)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self.redraw)
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self.redraw)
+
+    def redraw(self) -> None:
+        """All of it, from the frame that the display stands at."""
+        if self.is_attached:
+            self.show_footer()
+            self.show(self.console_app.shown)
+
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _keyboard_moved(self) -> None:
+        self.call_after_refresh(self.show_footer)
+
+    # actions
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
+    def copied(self) -> tuple[str, str]:
+        """What the copy is called, and its text."""
+        raise NotImplementedError
+
+    def action_copy_text(self) -> None:
+        what, text = self.copied()
+        self.app.copy_to_clipboard(text)
+        self.notify(f"copied {_(what)}: {len(text.splitlines())} lines", timeout=2)

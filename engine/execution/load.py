@@ -1,0 +1,105 @@
+"""From an EngineConfig to the parts of an engine: backend, model, cache, runner, sampler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine import models
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.execution.calibration import Calibration, for_engine
+from engine.execution.graphs import GraphRunner
+from engine.execution.kv_cache import KvCache, layout_for, memory_for
+from engine.execution.runner import ModelRunner
+from engine.execution.sampler import Sampler
+from engine.models import LoadedModel
+from engine.scheduling.assemble import make_scheduler
+from engine.scheduling.scheduler import Scheduler
+from kernels import dispatch
+from kernels.dispatch import Backend
+from kernels.errors import KernelError
+
+
+@dataclass(frozen=True)
+class Parts:
+    loaded: LoadedModel
+    cache: KvCache
+    runner: ModelRunner
+    sampler: Sampler
+    backend: Backend
+    device: str
+    scheduler: Scheduler
+
+
+def build(
+    config: EngineConfig,
+    loaded: LoadedModel | None = None,
+    calibration: Calibration | None = None,
+) -> Parts:
+    """Raises ModelError for the model's files, ConfigError for settings that do not fit.
+
+    `loaded` and `calibration` are used as they are, instead of what `config` names.
+    """
+    device, backend = select_kernels(config)
+    if loaded is None:
+        loaded = models.load(models.resolve(config.model), backend, device=device)
+    spec = loaded.spec
+    max_model_len = min(config.max_model_len or spec.max_positions, spec.max_positions)
+    if calibration is None:
+        calibration = for_engine(config, spec, loaded.identity)
+    layout = layout_for(config, spec.kv_heads, spec.head_dim)
+    most = -(-max_model_len // config.page_tokens) * config.max_batch
+    cache = KvCache(
+        layout,
+        spec.layers,
+        memory_for(config, device),
+        config.max_batch,
+        config.token_budget,
+        most if config.kv_memory is None else None,
+        device,
+        calibration,
+    )
+    kind = _runner_kind(config, device, backend)
+    runner = kind(loaded.model, cache, device, config.max_batch, max_model_len)
+    sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.argmax)
+    identity = f"{loaded.identity} {layout} {calibration and calibration.digest}"
+    scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len, identity)
+    return Parts(loaded, cache, runner, sampler, backend, device, scheduler)
+
+
+def select_kernels(config: EngineConfig) -> tuple[str, Backend]:
+    """Device and kernels that `config` asks for. Raises ConfigError when they cannot be had."""
+    device = _device(config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    try:
+        return device, dispatch.select(config.kernels, device, config.require_triton)
+    except KernelError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _runner_kind(config: EngineConfig, device: str, backend: Backend) -> type[ModelRunner]:
+    if not config.cuda_graphs:
+        return ModelRunner
+    if device != "cuda" or backend.name != "triton":
+        raise ConfigError(
+            f"cuda_graphs: they need triton kernels on a CUDA device, here it is {device} with "
+            f"{backend.reason}; leave them off"
+        )
+    return GraphRunner
+
+
+def load_model(config: EngineConfig) -> LoadedModel:
+    """The model alone, for those who make several engines of it."""
+    device, backend = select_kernels(config)
+    return models.load(models.resolve(config.model), backend, device=device)
+
+
+def _device(config: EngineConfig) -> str:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device: cuda was asked for and torch sees no CUDA device; use cpu")
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return config.device

@@ -1,0 +1,1 @@
+"""Several external engines as one. The console and engine.remote come in."""

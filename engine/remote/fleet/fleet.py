@@ -1,0 +1,213 @@
+"""Several engines together: grouped by model, one verdict line a group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from engine.errors import ConfigError
+from engine.remote.adapters import NAMES
+from engine.remote.client import checked
+from engine.remote.engine import INTERVAL_S, RemoteEngine, attach
+from engine.remote.fleet.odd import Oddity, odd_ones
+from engine.remote.metrics import view
+from engine.remote.metrics.numbers import Numbers
+from engine.snapshot import EngineInfo, Snapshot, Source, SourceState
+
+UNKNOWN = "model not known yet"
+MOST_TARGETS = 256
+
+
+@dataclass(frozen=True)
+class Target:
+    url: str
+    name: str | None = None
+    group: str | None = None
+    """Replicas of one service; None: by the model that they serve."""
+    token_env: str | None = None
+    """Environment variable with the bearer token."""
+    engine: str | None = None
+    """The one expected; None: any."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Replicas of one model, at one moment."""
+
+    name: str
+    snapshots: Mapping[str, Snapshot]
+    """By replica, in the fleet's order."""
+    merged: Snapshot
+    """All live ones together: counts added, histograms merged by bucket."""
+    odd: Sequence[Oddity]
+    """Of the replica that stands out most."""
+
+    @property
+    def live(self) -> list[str]:
+        return [n for n, s in self.snapshots.items() if s.source.state is SourceState.LIVE]
+
+    @property
+    def verdict(self) -> str:
+        """One line: who is not live, then who stands out."""
+        total, live = len(self.snapshots), self.live
+        parts = [f"{len(live)} of {total} live"]
+        for name, snapshot in self.snapshots.items():
+            if name not in live:
+                source = snapshot.source
+                state = source.state.value.replace("_", " ")
+                parts.append(f"{name} {state} {source.age_s:.0f} s: {source.reason}")
+        if self.odd:
+            parts.append(f"{self.odd[0].replica} stands out: {', '.join(o.text for o in self.odd)}")
+        elif len(live) > 1:
+            parts.append("no replica stands out")
+        return "; ".join(parts)
+
+
+class Fleet:
+    """Engines with names of their own; polls them at the same time."""
+
+    def __init__(self, engines: Iterable[RemoteEngine]) -> None:
+        self.engines = {engine.name: engine for engine in engines}
+
+    def start(self) -> None:
+        self._all("start")
+
+    def stop(self) -> None:
+        self._all("stop")
+
+    def poll(self) -> None:
+        """Scrape all once, at the same time."""
+        self._all("poll")
+
+    def _all(self, method: str) -> None:
+        with ThreadPoolExecutor(max(1, len(self.engines))) as pool:
+            list(pool.map(lambda engine: getattr(engine, method)(), self.engines.values()))
+
+    def groups(self) -> list[Group]:
+        """In the order of their first target."""
+        members: dict[str, list[RemoteEngine]] = {}
+        for engine in self.engines.values():
+            members.setdefault(_group_of(engine), []).append(engine)
+        return [_group(name, several) for name, several in members.items()]
+
+
+def _group_of(engine: RemoteEngine) -> str:
+    return engine.group or engine.snapshot().engine.model or UNKNOWN
+
+
+def _group(name: str, engines: Sequence[RemoteEngine]) -> Group:
+    snapshots = {engine.name: engine.snapshot() for engine in engines}
+    live = {n: s for n, s in snapshots.items() if s.source.state is SourceState.LIVE}
+    known = [engine.numbers for engine in engines if engine.name in live]
+    return Group(name, snapshots, _merged(name, live, known), odd_ones(live))
+
+
+def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers | None]) -> Snapshot:
+    source = Source(SourceState.LIVE, "fleet", name)
+    if not live or None in several:
+        return Snapshot(
+            source=replace(source, state=SourceState.UNREACHABLE, reason="none is live")
+        )
+    total: Numbers | None = None
+    for numbers in several:
+        assert numbers is not None
+        total = numbers if total is None else total.merge(numbers)
+    assert total is not None
+    models = sorted(total.models)
+    return Snapshot(
+        seq=sum(snapshot.seq for snapshot in live.values()),
+        time=max(snapshot.time for snapshot in live.values()),
+        source=source,
+        engine=EngineInfo(model=models[0] if len(models) == 1 else None),
+        queue=view.queue(total),
+        batch=view.batch(total, {}),
+        kv=view.kv(total, {}),
+        latency=view.latency(total),
+        stages=view.stages(total),
+        finished={reason: round(count) for reason, count in total.finished.items()},
+    )
+
+
+def attach_all(
+    targets: Sequence[Target],
+    interval_s: float = INTERVAL_S,
+    environment: Mapping[str, str] = os.environ,
+) -> Fleet:
+    """Raises ConfigError for two of one name and for a token that is not there."""
+    engines: dict[str, RemoteEngine] = {}
+    for target in targets:
+        engine = attach(
+            target.url,
+            token(target, environment),
+            name=target.name,
+            group=target.group,
+            engine=target.engine,
+            interval_s=interval_s,
+        )
+        if engine.name in engines:
+            raise ConfigError(f"two targets are called {engine.name}; give one another name")
+        engines[engine.name] = engine
+    return Fleet(engines.values())
+
+
+def token(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
+    if target.token_env is None:
+        return None
+    found = environment.get(target.token_env)
+    if not found:
+        raise ConfigError(
+            f"target {target.name or target.url}: the environment variable {target.token_env} "
+            "that should hold its token is not set"
+        )
+    return found
+
+
+def read_fleet(path: Path) -> tuple[list[Target], float | None]:
+    """Targets and interval of a fleet file. Raises ConfigError naming what is wrong where."""
+    try:
+        data = tomli.loads(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    except tomli.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    _only(data, ("interval", "target"), str(path))
+    tables = data.get("target", [])
+    if not isinstance(tables, list) or not tables:
+        raise ConfigError(f"{path}: no [[target]]; each needs at least a url")
+    if len(tables) > MOST_TARGETS:
+        raise ConfigError(f"{path}: {len(tables)} targets; at most {MOST_TARGETS}")
+    interval = data.get("interval")
+    if interval is not None and not (type(interval) in (int, float) and 0 < interval <= 3600):
+        raise ConfigError(f"{path}: interval: expected seconds from 0 to 3600, got {interval!r}")
+    return [_target(table, f"{path}: target {i}") for i, table in enumerate(tables, 1)], interval
+
+
+def _target(table: Any, where: str) -> Target:
+    keys = ("url", "name", "group", "token_env", "engine")
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: expected a table [[target]]")
+    _only(table, keys, where)
+    for key, value in table.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"{where}: {key}: expected a text, got {value!r}")
+    if "url" not in table:
+        raise ConfigError(f"{where}: no url")
+    if table.get("engine", NAMES[0]) not in NAMES:
+        raise ConfigError(f"{where}: engine: expected one of {', '.join(NAMES)}")
+    try:
+        checked(table["url"])
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return Target(**table)
+
+
+def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(known)}")

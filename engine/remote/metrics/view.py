@@ -1,0 +1,162 @@
+"""Numbers -> Snapshot: what the panels, gates and recordings read. Unknown stays None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from engine.remote.metrics.buckets import Buckets
+from engine.remote.metrics.numbers import Numbers
+from engine.snapshot import (
+    BatchState,
+    Histogram,
+    KvState,
+    LatencyState,
+    MemoryState,
+    Percentiles,
+    QueueState,
+    StageShares,
+)
+
+UNEVEN = 0.25
+"""Ranks of one engine whose KV usage differs by more are named."""
+KV_FULL = 0.95
+"""Usage from which waiting requests are taken to wait for pages."""
+
+
+def queue(numbers: Numbers) -> QueueState:
+    rates = numbers.rates
+    ended = sum(numbers.finished.values()) if numbers.finished else None
+    return QueueState(
+        waiting=whole(numbers.waiting),
+        arrivals_per_s=rates.get("arrivals"),
+        finished_per_s=rates.get("finished"),
+        wait_ms=percentiles(numbers.buckets.get("queue")),
+        wait_hist=histogram(numbers.buckets.get("queue")),
+        requests_total=whole(_plus(ended, numbers.running, numbers.waiting)),
+    )
+
+
+def batch(numbers: Numbers, gauges: Mapping[str, float]) -> BatchState:
+    rates, totals = numbers.rates, numbers.totals
+    step_s = gauges.get("step_s")
+    return BatchState(
+        running=whole(numbers.running),
+        cap=whole(numbers.cap),
+        cap_max=whole(numbers.cap_max if numbers.cap_max is not None else numbers.cap),
+        step_ms=None if step_s is None else step_s * 1e3,
+        prefill_tokens=_ratio(rates.get("prompt_tokens"), rates.get("steps")),
+        decode_tokens=_ratio(rates.get("output_tokens"), rates.get("steps")),
+        bound_by=_bound(numbers),
+        output_tok_s=rates.get("output_tokens", gauges.get("output_tok_s")),
+        prompt_tok_s=rates.get("prompt_tokens"),
+        steps_total=whole(totals.get("steps")),
+        output_tokens_total=whole(totals.get("output_tokens")),
+        prompt_tokens_total=whole(totals.get("prompt_tokens")),
+        preemptions_total=whole(totals.get("preemptions")),
+    )
+
+
+def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:
+    page_tokens, form = numbers.pool_same("page_tokens"), numbers.pool_same("format")
+    hits = _ratio(numbers.totals.get("cache_hits"), numbers.totals.get("cache_queries"))
+    if hits is None:
+        hits = gauges.get("hit_ratio")
+    return KvState(
+        format=form if isinstance(form, str) else None,
+        page_tokens=whole(page_tokens) if isinstance(page_tokens, float) else None,
+        total=whole(numbers.pool_sum("pages")),
+        free=whole(numbers.pool_sum("free")),
+        usage=numbers.usage,
+        pool_bytes=whole(numbers.pool_sum("bytes")),
+        prefix_hit_ratio=hits if hits is not None and 0 <= hits <= 1 else None,
+    )
+
+
+def memory(gauges: Mapping[str, float]) -> MemoryState:
+    return MemoryState(
+        rss_bytes=whole(gauges.get("rss_bytes")),
+        device_used_bytes=whole(gauges.get("device_used_bytes")),
+        device_total_bytes=whole(gauges.get("device_total_bytes")),
+    )
+
+
+def latency(numbers: Numbers) -> LatencyState:
+    buckets = numbers.buckets
+    return LatencyState(
+        ttft_ms=percentiles(buckets.get("ttft")),
+        tpot_ms=percentiles(buckets.get("tpot")),
+        itl_ms=percentiles(buckets.get("itl")),
+        e2e_ms=percentiles(buckets.get("e2e")),
+        ttft_hist=histogram(buckets.get("ttft")),
+        tpot_hist=histogram(buckets.get("tpot")),
+        itl_hist=histogram(buckets.get("itl")),
+        e2e_hist=histogram(buckets.get("e2e")),
+    )
+
+
+def stages(numbers: Numbers) -> StageShares:
+    """Shares of the time of the requests that ended in the window, by their sums."""
+    whole_time = _sum_of(numbers.buckets.get("e2e"))
+
+    def share(name: str) -> float | None:
+        ratio = _ratio(_sum_of(numbers.buckets.get(name)), whole_time)
+        return None if ratio is None else min(1.0, ratio)
+
+    return StageShares(queue=share("queue"), prefill=share("prefill"), decode=share("decode"))
+
+
+def note(broken: Sequence[str], numbers: Numbers) -> str | None:
+    """What is wrong with single fields, and ranks that are far apart."""
+    notes = list(broken[:2])
+    known = [pool for pool in numbers.pools if pool.usage is not None]
+    if len(known) > 1:
+        low = min(known, key=lambda pool: pool.usage or 0.0)
+        high = max(known, key=lambda pool: pool.usage or 0.0)
+        if (high.usage or 0.0) - (low.usage or 0.0) > UNEVEN:
+            notes.append(
+                f"KV usage is uneven: {high.name} {high.usage:.0%}, {low.name} {low.usage:.0%}"
+            )
+    return "; ".join(notes) or None
+
+
+def percentiles(buckets: Buckets | None) -> Percentiles:
+    return Percentiles() if buckets is None else buckets.percentiles_ms()
+
+
+def histogram(buckets: Buckets | None) -> Histogram | None:
+    if buckets is None or len(buckets.bounds) < 2:
+        return None
+    below = (0.0, *buckets.counts[:-1])
+    counts = tuple(round(b - a) for a, b in zip(below, buckets.counts, strict=True))
+    return Histogram(tuple(bound * 1e3 for bound in buckets.bounds[:-1]), counts)
+
+
+def whole(value: float | None) -> int | None:
+    return None if value is None or not math.isfinite(value) else round(value)
+
+
+def _bound(numbers: Numbers) -> str | None:
+    """Only what the gauges prove."""
+    if numbers.waiting is None:
+        return None
+    if numbers.waiting == 0:
+        return "queue"
+    if numbers.usage is not None and numbers.usage >= KV_FULL:
+        return "kv"
+    if numbers.cap and numbers.running is not None and numbers.running >= numbers.cap:
+        return "cap"
+    return None
+
+
+def _sum_of(buckets: Buckets | None) -> float | None:
+    return None if buckets is None else buckets.sum
+
+
+def _ratio(part: float | None, total: float | None) -> float | None:
+    return part / total if part is not None and total else None
+
+
+def _plus(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

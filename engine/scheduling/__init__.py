@@ -1,0 +1,1 @@
+"""Who computes what, and whose page is which: requests + pages -> Plan. No torch, no clock."""

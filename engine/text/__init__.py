@@ -1,0 +1,1 @@
+"""Prompts to token ids and tokens to text. Callers' threads and the tokenizer pool."""

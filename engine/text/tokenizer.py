@@ -1,0 +1,326 @@
+"""Text to token ids and back.
+
+Special tokens (those that a model reads as structure: end of turn, start of header) are
+treated differently on each side of the trust line. Text of a user never yields one, in a
+plain prompt or in a chat message: "<|im_end|>" typed by a user is ten ordinary characters.
+Text of the model's own chat template does. On the way out they are not text and vanish.
+
+Every supported tokenizer can name the bytes of each id, so decoding is a table and an
+incremental UTF-8 decoder. That makes streaming exact and O(1) a token.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import pre_tokenizers
+
+from engine.errors import ModelError, RequestError
+from engine.text.chat import ChatTemplate, Messages, check
+
+GUARD = "\ufdd0"
+"""A code point that Unicode keeps out of text: put behind each character of a special token's
+spelling, it passes through the chat template and breaks the match. It is taken out before
+encoding, and so is one that a user sends."""
+
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>")
+"""End an answer when they are special and the chat template writes them, whatever a file
+says of its EOS: conversions often name only the base model's."""
+
+
+class Tokenizer:
+    """Safe to use from several threads: nothing changes after construction."""
+
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        bos: str | None = None,
+        eos: str | None = None,
+        chat_template: str | None = None,
+        where: str = "tokenizer",
+    ) -> None:
+        # Spelled-out special tokens are text; chat() puts the real ones in itself.
+        inner.encode_special_tokens = True
+        inner.no_truncation()
+        inner.no_padding()
+        self._inner = inner
+        self._first_space = _take_first_space(inner)
+        added = inner.get_added_tokens_decoder()
+        self._special = {token.content: i for i, token in added.items() if token.special}
+        self._split = _splitter([t for t in added.values() if t.special])
+        literal = {i: token.content.encode() for i, token in added.items()}
+        for special in self._special.values():
+            literal[special] = b""
+        self.pieces, self.strips_space = _pieces(inner, literal, where)
+        self._chat = (
+            ChatTemplate(chat_template, bos or "", eos or "", where) if chat_template else None
+        )
+        self.eos_ids = self._find_eos(eos)
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """From tokenizer.json and, where there are, tokenizer_config.json and a template."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ModelError(f"{path}: missing; tokenizers in other formats are not read")
+        try:
+            inner = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the Rust side raises bare Exception
+            raise ModelError(f"{path}: not a tokenizer ({error})") from error
+        config = _read_config(folder / "tokenizer_config.json")
+        bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
+        return cls(inner, bos, eos, _find_template(folder, config), str(folder))
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        return len(self.pieces)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset(self._special.values())
+
+    @property
+    def has_chat(self) -> bool:
+        return self._chat is not None
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token as the vocabulary spells it."""
+        return self._inner.token_to_id(token)
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        """Ids of a user's text. `add_special` puts BOS before it if the model wants one.
+
+        RequestError for text that is not valid Unicode (a lone surrogate).
+        """
+        return self._encode(text, add_special, self._first_space)
+
+    def encode_trusted(self, text: str) -> list[int]:
+        """Ids of text in which special tokens are spelled out and meant; adds none."""
+        ids: list[int] = []
+        at = 0
+        for match in self._split.finditer(text) if self._split else ():
+            ids += self._encode_part(text, at, match.start())
+            ids.append(self._special[match[match.lastindex or 0]])
+            at = match.end()
+        return ids + self._encode_part(text, at, len(text))
+
+    def chat(self, messages: Messages, add_generation_prompt: bool = True) -> list[int]:
+        """Ids of a conversation, in the model's own format, ready for its answer.
+
+        Special tokens come from the template only; in roles and contents they are text.
+        RequestError when there is no template or it refuses the messages.
+        """
+        return self.encode_trusted(self._render(messages, add_generation_prompt))
+
+    def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+        """The conversation as text, to read. `chat` gives its ids."""
+        return self._render(messages, add_generation_prompt).replace(GUARD, "")
+
+    def detokenizer(self) -> Detokenizer:
+        """For one request's output."""
+        return Detokenizer(self)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; special tokens and ids without a text give none, bad bytes U+FFFD."""
+        detokenizer = self.detokenizer()
+        return detokenizer.push(list(ids)) + detokenizer.flush()
+
+    def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
+        if self._chat is None:
+            raise RequestError("messages: this model has no chat template; send a prompt instead")
+        check(messages)
+        guarded = [{key: self._guard(item) for key, item in m.items()} for m in messages]
+        return self._chat.render(guarded, add_generation_prompt)
+
+    def _guard(self, value: Any) -> Any:
+        """The same value with every spelled-out special token broken."""
+        if isinstance(value, str) and self._split is not None:
+            # Behind the last one too: it may begin another special token.
+            return self._split.sub(lambda match: "".join(c + GUARD for c in match[0]), value)
+        if isinstance(value, dict):
+            return {key: self._guard(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._guard(item) for item in value]
+        return value
+
+    def _encode_part(self, text: str, start: int, stop: int) -> list[int]:
+        """Ids of text between two special tokens. Only a text's own start can want a space."""
+        part = text[start:stop].replace(GUARD, "")
+        return self._encode(part, False, self._first_space and start == 0) if part else []
+
+    def _encode(self, text: str, add_special: bool, first_space: bool) -> list[int]:
+        if first_space and text and not text.startswith(" "):
+            text = " " + text
+        try:
+            return self._inner.encode(text, add_special_tokens=add_special).ids
+        except TypeError as error:
+            raise RequestError("text: not valid Unicode (a lone surrogate)") from error
+
+    def _find_eos(self, eos: str | None) -> frozenset[int]:
+        template = self._chat.source if self._chat else ""
+        names = [name for name in TURN_ENDS if name in self._special and name in template]
+        ids = [self.id_of(name) for name in (*names, eos) if name]
+        return frozenset(i for i in ids if i is not None)
+
+
+class Detokenizer:
+    """Streams the text of one request's ids.
+
+    The pieces that `push` and `flush` return add up to `Tokenizer.decode` of all ids. Bytes
+    of a character that is not whole yet are held back, at most three.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._pieces = tokenizer.pieces
+        self._drop_space = tokenizer.strips_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._whole = not self._drop_space
+        """No character has begun that is not whole yet, and no space is to be dropped."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        """Text that became complete with these ids."""
+        pieces = self._pieces
+        if self._whole and len(ids) == 1 and 0 <= ids[0] < len(pieces):
+            data = pieces[ids[0]]
+            if data.isascii():  # most tokens: nothing to decode, nothing to remember
+                return data.decode("ascii")
+        data = b"".join([pieces[i] for i in ids if 0 <= i < len(pieces)])
+        if self._drop_space and data:
+            self._drop_space = False
+            data = data.removeprefix(b" ")
+        text = self._decoder.decode(data)
+        self._whole = not self._drop_space and not self._decoder.getstate()[0]
+        return text
+
+    def flush(self) -> str:
+        """What was held back; an unfinished character becomes U+FFFD."""
+        return self._decoder.decode(b"", final=True)
+
+
+def byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE writes each byte as one visible character: character -> byte.
+
+    Printable Latin-1 stands for itself; the rest follows from U+0100 on, in byte order.
+    """
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = (byte for byte in range(256) if byte not in visible)
+    return {chr(b): b for b in visible} | {chr(0x100 + n): b for n, b in enumerate(hidden)}
+
+
+def _pieces(
+    inner: tokenizers.Tokenizer, literal: dict[int, bytes], where: str
+) -> tuple[list[bytes], bool]:
+    """Bytes of every id, and whether a text's first space is not part of it."""
+    steps = _decoder_steps(inner)
+    kinds = {step["type"] for step in steps}
+    vocab = inner.get_vocab(with_added_tokens=True)
+    pieces = [b""] * (max(vocab.values(), default=-1) + 1)
+    if "ByteLevel" in kinds:
+        spell, strips = _byte_level_speller(), False
+    elif kinds & {"ByteFallback", "Metaspace"}:
+        spell, strips = _sentencepiece_bytes, any(map(_strips_space, steps))
+    else:
+        raise ModelError(
+            f"{where}: tokenizer decoder {sorted(kinds) or 'none'} is not supported; "
+            "byte-level BPE and SentencePiece are"
+        )
+    for token, i in vocab.items():
+        pieces[i] = literal[i] if i in literal else spell(token)
+    return pieces, strips
+
+
+def _decoder_steps(inner: tokenizers.Tokenizer) -> list[dict[str, Any]]:
+    if inner.decoder is None:
+        return []
+    decoder = json.loads(inner.decoder.__getstate__())
+    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+
+
+def _byte_level_speller() -> Callable[[str], bytes]:
+    table = byte_alphabet()
+
+    def spell(token: str) -> bytes:
+        try:
+            return bytes(map(table.__getitem__, token))
+        except KeyError:
+            return token.encode()  # a token that was added as plain text
+
+    return spell
+
+
+def _sentencepiece_bytes(token: str) -> bytes:
+    if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", token):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+def _strips_space(step: dict[str, Any]) -> bool:
+    if step["type"] == "Metaspace":
+        return step.get("prepend_scheme", "always") != "never"
+    return step["type"] == "Strip" and step.get("content") == " " and step.get("start", 0) > 0
+
+
+def _take_first_space(inner: tokenizers.Tokenizer) -> bool:
+    """Turn off Metaspace's space before a text's start; True if `encode` is to write it.
+
+    The library would put it before every part of a chat that `encode_trusted` encodes.
+    """
+    metaspace = inner.pre_tokenizer
+    if not isinstance(metaspace, pre_tokenizers.Metaspace) or metaspace.prepend_scheme != "first":
+        return False
+    inner.pre_tokenizer = pre_tokenizers.Metaspace(
+        metaspace.replacement, prepend_scheme="never", split=metaspace.split
+    )
+    return True
+
+
+def _splitter(special: list[tokenizers.AddedToken]) -> re.Pattern[str] | None:
+    """Matches any special token, the longest first, with the spaces it swallows around it.
+
+    Each alternative has one group: the token itself.
+    """
+    if not special:
+        return None
+    longest_first = sorted(special, key=lambda token: -len(token.content))
+    return re.compile(
+        "|".join(
+            r"\s*" * token.lstrip + f"({re.escape(token.content)})" + r"\s*" * token.rstrip
+            for token in longest_first
+        )
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not readable JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: expected an object, got {type(config).__name__}")
+    return config
+
+
+def _token_text(value: object) -> str | None:
+    """Configurations write a token as its text or as an object that has it."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _find_template(folder: Path, config: dict[str, Any]) -> str | None:
+    """A file of its own wins; of several named templates the default one."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text("utf-8")
+    value = config.get("chat_template")
+    if isinstance(value, list):
+        named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None

@@ -1,0 +1,160 @@
+"""Causes that keep requests out or slow them down: memory, the batch's size, the machine."""
+
+from __future__ import annotations
+
+from playbooks.diagnosis.evidence import Evidence
+from playbooks.diagnosis.findings import LIVE, RESTART, Finding, confidence
+from playbooks.measure.stats import DOUBLING_GAIN
+
+DOOR = 0.25
+"""Of the steps: a door that is shut more often is a limit."""
+WASTE = 0.5
+"""Of the token places held: more without a token is fragmentation."""
+TAX = 0.25
+"""Recomputed over useful tokens: more than this is thrash."""
+FAR_PAST = 2.0
+"""A batch of so many knees is over-saturated, not merely full."""
+MOST_OF_IT = 0.5
+
+
+def _shut(e: Evidence) -> bool:
+    """Did anything but the KV cache and the load keep requests out?"""
+    return max(e.cap_door or 0.0, e.budget_door or 0.0) >= DOOR
+
+
+def fragmentation(e: Evidence) -> Finding | None:
+    assert e.kv_door is not None and e.kv_waste is not None
+    if e.kv_door < DOOR or e.kv_waste < WASTE:
+        return None
+    return Finding(
+        "fragmentation",
+        confidence(e.kv_waste, WASTE, 0.75),
+        (f"no room in the KV cache in {e.kv_door:.0%} of the steps, and {e.kv_waste:.0%} of the "
+         "token places that are held hold no token",),
+        "let requests grow page by page: allocator paged, reserve known; smaller pages where "
+        "requests are short",
+        RESTART,
+        "the places fill up before the requests end",
+    )  # fmt: skip
+
+
+def preemption_thrash(e: Evidence) -> Finding | None:
+    assert e.preemption_tax is not None
+    if e.preemption_tax < TAX:
+        return None
+    return Finding(
+        "preemption_thrash",
+        confidence(e.preemption_tax, TAX, 2 * TAX),
+        (f"{e.preemption_tax:.0%} as many tokens were computed again as were useful (limit "
+         f"{TAX:.0%})",),
+        "lower the cap until nobody is preempted (live); more kv_memory or an INT8 KV format "
+        "(restart)",
+        LIVE,
+        "a lower cap recomputes as much",
+    )  # fmt: skip
+
+
+def kv_bound(e: Evidence) -> Finding | None:
+    assert e.kv_door is not None and e.kv_usage is not None
+    if e.kv_door < DOOR:
+        return None
+    return Finding(
+        "kv_bound",
+        confidence(e.kv_door, DOOR, 0.6),
+        (f"no room in the KV cache in {e.kv_door:.0%} of the steps, {e.kv_usage:.0%} of the pages "
+         "held",),
+        "give kv_memory, or an INT8 KV format (half the bytes); shorter contexts or fewer "
+        "requests until then",
+        RESTART,
+        "twice the KV memory admits no more requests",
+    )  # fmt: skip
+
+
+def token_budget_bound(e: Evidence) -> Finding | None:
+    assert e.budget_door is not None and e.token_gain is not None
+    firm = max(e.cap_door or 0.0, e.kv_door or 0.0)
+    if e.budget_door < DOOR or firm >= e.budget_door or e.token_gain < DOUBLING_GAIN:
+        return None
+    size = "" if e.token_budget is None else f" of {e.token_budget} tokens"
+    return Finding(
+        "token_budget_bound",
+        confidence(e.budget_door, DOOR, 0.6),
+        (f"{e.budget_door:.0%} of the steps{size} were full while work was left; twice as many "
+         f"tokens a step would give {e.token_gain:.0%} more tokens a second",),
+        "raise token_budget",
+        RESTART,
+        "twice the token budget is no faster",
+    )  # fmt: skip
+
+
+def batch_too_large(e: Evidence) -> Finding | None:
+    assert e.tpot_ms is not None and e.curve is not None and e.queue_share is not None
+    goal = e.tpot_objective_ms
+    if goal is None or e.tpot_ms <= goal or e.curve.ms(1) > goal:
+        return None
+    waits = e.queue_share >= MOST_OF_IT
+    return Finding(
+        "batch_too_large_for_objective",
+        confidence(e.tpot_ms / goal, 1.0, 1.5),
+        (f"a token takes {e.tpot_ms:.0f} ms where {goal:.0f} ms were promised; alone it takes "
+         f"{e.curve.ms(1):.0f} ms",
+         f"waiting is {e.queue_share:.0%} of request time: "
+         + ("most of the latency, so a smaller batch alone would make it longer" if waits
+            else "not most of the latency, so a smaller batch shortens it")),
+        ("send less here or add a machine, then lower the cap" if waits else
+         "lower the cap, or let it move with tpot_objective_ms"),
+        LIVE,
+        "a smaller batch has the same time per token",
+    )  # fmt: skip
+
+
+def over_saturated(e: Evidence) -> Finding | None:
+    assert e.mean_running is not None and e.curve is not None
+    knee = e.curve.knee
+    if e.mean_running < FAR_PAST * knee:
+        return None
+    slower = e.curve.ms(e.mean_running) / e.curve.ms(knee)
+    return Finding(
+        "over_saturated",
+        confidence(e.mean_running / knee, FAR_PAST, 2 * FAR_PAST),
+        (f"{e.mean_running:.0f} rows run and the knee is at {knee}: a step takes {slower:.1f} × "
+         "as long as there, for little more throughput",),
+        f"lower the cap to {max(1, round(0.75 * knee))}, three quarters of the knee",
+        LIVE,
+        "a sweep finds the knee at a larger batch",
+    )  # fmt: skip
+
+
+def cap_bound(e: Evidence) -> Finding | None:
+    assert e.cap_door is not None and e.mean_running is not None
+    gain = e.doubling_gain
+    if e.cap_door < DOOR or gain is None or gain < DOUBLING_GAIN:
+        return None
+    return Finding(
+        "cap_bound",
+        confidence(e.cap_door, DOOR, 0.6),
+        (f"the batch was full at {e.mean_running:.0f} rows in {e.cap_door:.0%} of the steps; twice "
+         f"as many rows would give {gain:.0%} more tokens a second",),
+        "raise the cap (live, up to max_batch; beyond that with a restart)",
+        LIVE,
+        "a larger cap gives no more throughput",
+    )  # fmt: skip
+
+
+def compute_bound(e: Evidence) -> Finding | None:
+    assert e.mean_running is not None and e.curve is not None
+    gain = e.doubling_gain
+    if not _shut(e) or gain is None or e.mean_running >= FAR_PAST * e.curve.knee:
+        return None
+    full = (e.budget_door or 0.0) >= DOOR and (e.token_gain or 0.0) < DOUBLING_GAIN
+    if gain >= DOUBLING_GAIN and not (full and e.token_gain is not None):
+        return None
+    return Finding(
+        "compute_bound",
+        confidence(max(e.cap_door or 0.0, e.budget_door or 0.0), DOOR, 0.6),
+        (f"requests wait while {e.mean_running:.0f} rows run, and twice as many would give "
+         f"{max(gain, 0):.0%} more tokens a second",),
+        "send less here, or add a machine: settings move this little",
+        LIVE,
+        "a larger cap gives more throughput",
+    )  # fmt: skip

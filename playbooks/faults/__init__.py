@@ -1,0 +1,1 @@
+"""Faults on purpose, so that the diagnosis can be tried. Only by explicit flag."""

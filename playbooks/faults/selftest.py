@@ -1,0 +1,100 @@
+"""The self-test: every fault goes into an engine once, and the diagnosis has to find it first.
+
+A diagnosis that has never been seen to find anything proves nothing when it says healthy. The
+healthy engine runs too, on several seeds, and must not be blamed for anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.models import LoadedModel
+from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
+from playbooks.faults.faults import FAULTS, Ground, check_fault, inject
+from playbooks.measure.checkup import gather, version_facts
+from playbooks.measure.soak import SoakSpec
+from playbooks.runs.site import Site
+
+SCHEMA = 1
+LOAD: Mapping[str, Any] = {
+    "arrivals": "closed:6",
+    "lengths": "lognormal:56,16,0.3",
+    "requests": 30,
+    "shared_prefix": 20,
+    "seed": 0,
+}
+SOAK = SoakSpec(requests=96, waves=8)
+Progress = Callable[[int, int], None]
+Row = dict[str, Any]
+
+
+def run_selftest(
+    config: EngineConfig,
+    faults: Sequence[str] | None = None,
+    seeds: int = 2,
+    progress: Progress = lambda *_: None,
+    *,
+    loaded: LoadedModel | None = None,
+    load: Mapping[str, Any] = LOAD,
+    soak: SoakSpec = SOAK,
+    on_row: Callable[[Row], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Rows of fault, first finding, confidence; healthy runs have no fault.
+
+    Raises ConfigError for a fault that is not known and for a model that does not load.
+    """
+    for name in faults or ():
+        check_fault(name)
+    start, rows = time.monotonic(), []
+    site = Site(config, loaded)
+    jobs = _jobs(site, list(faults or FAULTS), seeds, load)
+    total = seeds + len(faults or FAULTS)
+    progress(0, total)
+    for done, (fault, where, asked) in enumerate(jobs, 1):
+        rows.append(_row(fault, where, asked, soak))
+        on_row(rows[-1])
+        progress(done, total)
+    missed = [row for row in rows if not row["found"]]
+    return {
+        "schema": SCHEMA,
+        "kind": "selftest",
+        "verdict": "fail" if missed else "pass",
+        "model": site.loaded.spec.name,
+        "config": config.to_dict(),
+        "load": dict(load),
+        "rows": rows,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+
+
+def _jobs(
+    site: Site, names: Sequence[str], seeds: int, load: Mapping[str, Any]
+) -> Iterator[tuple[str | None, Site, Mapping[str, Any]]]:
+    """Healthy first. What the faults need to know of the machine is measured once."""
+    for seed in range(seeds):
+        yield None, site, {**load, "seed": seed}
+    ground = Ground(site, load)
+    for name in names:
+        yield name, inject(name, site, load, ground), load
+
+
+def _row(name: str | None, site: Site, load: Mapping[str, Any], soak: SoakSpec) -> Row:
+    start = time.monotonic()
+    evidence: Evidence = gather(site, load, soak).having(version_facts(site))
+    findings = diagnose(evidence)
+    first: Finding = findings[0]
+    wanted = FAULTS[name].cause if name is not None else HEALTHY
+    return {
+        "fault": name,
+        "what": FAULTS[name].title if name is not None else f"nothing, seed {load['seed']}",
+        "wanted": wanted,
+        "first": first.cause,
+        "found": first.cause == wanted,
+        "confidence": round(first.confidence, 2),
+        "evidence": first.evidence[0],
+        "others": [finding.cause for finding in findings[1:]],
+        "seconds": round(time.monotonic() - start, 1),
+    }

@@ -1,0 +1,1 @@
+"""One measurement a file. Playbook steps and commands come in."""

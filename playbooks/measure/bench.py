@@ -1,0 +1,358 @@
+"""The closed-batch benchmark: a fixed set of requests, all submitted at once.
+
+It reports how fast they were served, and beside it the limit of this machine: the best rate
+at which any GEMM at hand runs this model's own shapes, measured in the same process. The
+`roofline_fraction` is what the whole engine reached of that limit, and it is the number that
+compares across machines.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.core import Completion, Engine, completion
+from engine.errors import ConfigError, EngineError
+from engine.observing.telemetry import percentiles
+from engine.request import SamplingParams
+from engine.snapshot import Percentiles
+from kernels.roofline import GemmRates, best_gemm_rate
+from playbooks.load.lengths import Lognormal
+from playbooks.measure.crosstalk import check_crosstalk
+
+SCHEMA = 1
+LEAST_PAIRS = 3
+"""Of runs without and with the console."""
+WARM_UP = (32, 4)
+"""Prompt and output tokens of the request that runs before the clock starts."""
+
+
+Beside = Callable[[Engine], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One request: a prompt (text or token ids) and how many tokens come back."""
+
+    prompt: str | list[int]
+    output: int
+
+
+@dataclass(frozen=True)
+class BenchSpec:
+    requests: int = 32
+    prompt_mean: float = 96
+    output_mean: float = 64
+    sigma: float = 0.8
+    """Spread of the lognormal lengths."""
+    seed: int = 0
+    workload: Path | None = None
+    """A JSON file that says the requests instead."""
+
+
+def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[Work]:
+    """The requests. Raises ConfigError when they cannot be made."""
+    if spec.workload is not None:
+        return read_workload(spec.workload)
+    for name in ("requests", "prompt_mean", "output_mean"):
+        if getattr(spec, name) < 1:
+            raise ConfigError(f"{name}: expected at least 1, got {getattr(spec, name)}")
+    rng = np.random.default_rng(spec.seed)
+    half = max(longest // 2, 1)
+    prompts = Lognormal.with_mean(spec.prompt_mean, spec.sigma, half).spread(rng, spec.requests)
+    outputs = Lognormal.with_mean(spec.output_mean, spec.sigma, half).spread(rng, spec.requests)
+    return [
+        Work(rng.integers(0, vocab, size=p).tolist(), o)
+        for p, o in zip(prompts, outputs, strict=True)
+    ]
+
+
+def read_workload(path: Path) -> list[Work]:
+    """A JSON list of {"prompt": [token ids] or text, "out": tokens}."""
+    try:
+        rows = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"workload {path}: cannot be read ({error})") from error
+    if not isinstance(rows, list) or not rows:
+        raise ConfigError(f"workload {path}: expected a non-empty JSON list of requests")
+    return [_work(row, f"workload {path}, request {i}") for i, row in enumerate(rows)]
+
+
+def _work(row: Any, where: str) -> Work:
+    if not isinstance(row, dict) or set(row) != {"prompt", "out"}:
+        raise ConfigError(f'{where}: expected {{"prompt": …, "out": tokens}}')
+    prompt, out = row["prompt"], row["out"]
+    ids = isinstance(prompt, list) and all(type(t) is int and t >= 0 for t in prompt)
+    if not prompt or not (isinstance(prompt, str) or ids):
+        raise ConfigError(f"{where}: prompt must be text or a list of token ids")
+    if type(out) is not int or out < 1:
+        raise ConfigError(f"{where}: out must be a whole number of at least 1, got {out!r}")
+    return Work(prompt, out)
+
+
+def run_bench(
+    config: EngineConfig,
+    spec: BenchSpec,
+    repeats: int = 1,
+    crosstalk: bool = False,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    beside: Beside | None = None,
+    probe: Beside | None = None,
+) -> dict[str, Any]:
+    """Serve it `repeats` times and report the run of median throughput.
+
+    `progress(done, total)` is called as requests end. With `beside`, a context around a run in
+    which something else goes on (the console), runs without and with it take turns, and the
+    report says what it cost; with `probe` there is one more run, within that context, of which
+    nothing is reported. Raises ConfigError or ModelError before
+    anything runs, EngineError when a request fails.
+    """
+    with Engine(config) as engine:
+        model = engine.loaded.spec
+        work = make_work(spec, model.vocab, engine.scheduler.max_model_len)
+        _refuse_misfits(engine, work)
+        completion(engine.submit([0] * WARM_UP[0], SamplingParams(WARM_UP[1], ignore_eos=True)))
+        rates = best_gemm_rate(engine.loaded.model.gemm_shapes())
+        runs, others = _runs(engine, work, rates, repeats, progress, beside)
+        cost = cost_of(runs, others) if others else {}
+        runs.sort(key=lambda run: run["throughput"]["output_tok_s"])
+        report = {
+            "schema": SCHEMA,
+            "kind": "bench",
+            "model": model.name,
+            "config": config.to_dict(),
+            "work": _describe(spec, work),
+            **runs[len(runs) // 2],
+            "repeats": [run["throughput"]["output_tok_s"] for run in runs],
+            **cost,
+        }
+        if probe is not None:
+            with probe(engine):
+                _run(engine, work, rates, progress)
+        if crosstalk:
+            report["crosstalk"] = check_crosstalk(engine)
+    return report
+
+
+def _runs(
+    engine: Engine,
+    work: list[Work],
+    rates: GemmRates,
+    repeats: int,
+    progress: Callable[[int, int], None],
+    beside: Beside | None,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Runs alone, and as many with `beside`, in turns: a slow minute meets both."""
+    if beside is None:
+        return [_run(engine, work, rates, progress) for _ in range(repeats)], []
+    alone: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for pair in range(max(repeats, LEAST_PAIRS)):
+        for watched in (False, True) if pair % 2 == 0 else (True, False):
+            with beside(engine) if watched else nullcontext():
+                run = _run(engine, work, rates, progress)
+            (others if watched else alone).append(run)
+    return alone, others
+
+
+def cost_of(alone: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, Any]:
+    """Tokens a second of each pair, and 1 − with / without: the median over the pairs."""
+    pairs = [
+        (a["throughput"]["output_tok_s"], b["throughput"]["output_tok_s"])
+        for a, b in zip(alone, others, strict=True)
+    ]
+    costs = [1 - b / a for a, b in pairs]
+    return {
+        "console_overhead": statistics.median(costs),
+        "console": {
+            "without_tok_s": [a for a, _ in pairs],
+            "with_tok_s": [b for _, b in pairs],
+            "lowest": min(costs),
+            "highest": max(costs),
+        },
+    }
+
+
+def _run(
+    engine: Engine, work: list[Work], rates: GemmRates, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """One run, and what it measured."""
+    engine.reset()
+    before = engine.runner.model.spent_ns()
+    start = time.monotonic()
+    done = _serve(engine, work, progress)
+    wall = time.monotonic() - start
+    after = engine.runner.model.spent_ns()
+    failed = [d for d in done if d.error or len(d.token_ids) == 0]
+    if failed:
+        raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
+    flops = needed_flops(engine, done, work)
+    return {
+        "wall_s": wall,
+        "throughput": _throughput(done, wall),
+        "latency": _latency(done),
+        "kv": _kv(engine),
+        "machine": {
+            "gemm_gflops": rates.best,
+            "gemm_by": rates.by,
+            "gemm_rates": rates.rates,
+            "cores": engine.telemetry.cores(),
+            "device": engine.device,
+            "kernels": engine.backend.name,
+        },
+        "gemm_gflop": flops / 1e9,
+        "roofline_fraction": flops / wall / (rates.best * 1e9),
+        "steps": _steps(engine, wall),
+        "kernels": _kernels(before, after, wall),
+        "memory": {"peak_rss_mib": peak_rss_mib()},
+    }
+
+
+def needed_flops(engine: Engine, done: list[Completion], work: list[Work]) -> float:
+    """GEMM work that the requests themselves need.
+
+    Every token but a request's last passes through the layers once, and the head runs once
+    for each sampled token. Recomputation and padding do not count: they are the engine's.
+    """
+    spec = engine.loaded.spec
+    total = 0.0
+    for answer, item in zip(done, work, strict=True):
+        prompt = answer.prompt_tokens if isinstance(item.prompt, str) else len(item.prompt)
+        out = len(answer.token_ids)
+        total += (prompt + out - 1) * spec.flops_per_token + out * spec.head_flops
+    return total
+
+
+def _serve(
+    engine: Engine, work: list[Work], progress: Callable[[int, int], None]
+) -> list[Completion]:
+    streams = [
+        engine.submit(
+            w.prompt, SamplingParams(max_tokens=w.output, ignore_eos=True), source="bench"
+        )
+        for w in work
+    ]
+    done = []
+    for stream in streams:
+        done.append(completion(stream))
+        progress(len(done), len(work))
+    return done
+
+
+def _refuse_misfits(engine: Engine, work: list[Work]) -> None:
+    limit, vocab = engine.scheduler.max_model_len, engine.loaded.spec.vocab
+    for i, item in enumerate(work):
+        if isinstance(item.prompt, list):
+            if len(item.prompt) + item.output > limit:
+                raise ConfigError(
+                    f"request {i}: {len(item.prompt)} prompt and {item.output} output tokens are "
+                    f"more than the model's {limit}"
+                )
+            if max(item.prompt) >= vocab:
+                raise ConfigError(f"request {i}: token {max(item.prompt)} is outside {vocab}")
+
+
+def _describe(spec: BenchSpec, work: list[Work]) -> dict[str, Any]:
+    prompts = [len(w.prompt) for w in work if isinstance(w.prompt, list)]
+    return {
+        "requests": len(work),
+        "prompt_tokens": sum(prompts) if len(prompts) == len(work) else None,
+        "output_tokens": sum(w.output for w in work),
+        "seed": spec.seed,
+        "sigma": None if spec.workload else spec.sigma,
+        "workload": str(spec.workload) if spec.workload else None,
+    }
+
+
+def _throughput(done: list[Completion], wall: float) -> dict[str, float]:
+    out = sum(len(d.token_ids) for d in done)
+    total = out + sum(d.prompt_tokens for d in done)
+    return {
+        "output_tok_s": out / wall,
+        "total_tok_s": total / wall,
+        "requests_s": len(done) / wall,
+    }
+
+
+def _latency(done: list[Completion]) -> dict[str, dict[str, Any]]:
+    stamps = [d.stamps for d in done]
+    samples: dict[str, list[float | None]] = {
+        "ttft_ms": [s.span_ms("arrival", "first_token") for s in stamps],
+        "tpot_ms": [s.tpot_ms for s in stamps],
+        "itl_ms": [*(gap for s in stamps for gap in s.itl_ms)],
+        "e2e_ms": [s.span_ms("arrival", "last_token") for s in stamps],
+        "queue_ms": [s.span_ms("queued", "first_scheduled") for s in stamps],
+    }
+    return {name: latency_block(values) for name, values in samples.items()}
+
+
+def latency_block(values: list[float | None]) -> dict[str, Any]:
+    """{"p50", "p90", "p99", "mean", "n"}, null where n is too small."""
+    p: Percentiles = percentiles(np.array([v for v in values if v is not None], dtype=float))
+    return {"p50": p.p50, "p90": p.p90, "p99": p.p99, "mean": p.mean, "n": p.n}
+
+
+def _kv(engine: Engine) -> dict[str, Any]:
+    layout = engine.cache.layout
+    return {
+        "format": layout.fmt.name,
+        "bytes_per_token": engine.cache.bytes_per_token,
+        "sealed_ratio": layout.sealed_ratio,
+        "effective_ratio": _effective_ratio(engine),
+        "pages_total": engine.pool.total,
+        "peak_pages": engine.pool.peak_used,
+        "pool_bytes": engine.cache.bytes,
+    }
+
+
+def _effective_ratio(engine: Engine) -> float | None:
+    """Bytes held over fp16's for the same tokens, open slabs and tail waste included."""
+    telemetry, cache = engine.telemetry, engine.cache
+    fp16 = telemetry.kv_tokens * cache.layout.fp16_bytes_per_token * len(cache.layers)
+    return telemetry.kv_bytes / fp16 if fp16 else None
+
+
+def _steps(engine: Engine, wall: float) -> dict[str, Any]:
+    totals = engine.telemetry.totals
+    return {
+        "count": totals["steps"],
+        "mean_ms": wall * 1e3 / max(totals["steps"], 1),
+        "preemptions": totals["preemptions"],
+        "padding_tokens": totals["padding_tokens"],
+        "bound_by": {
+            name.removeprefix("bound_"): count
+            for name, count in sorted(totals.items())
+            if name.startswith("bound_")
+        },
+        "shares": asdict(engine.telemetry.step_shares(time.monotonic())),
+    }
+
+
+def _kernels(
+    before: dict[str, int] | None, after: dict[str, int] | None, wall: float
+) -> dict[str, float] | None:
+    """Shares of the run's time by kind of kernel; "other" is what none of them accounts for.
+
+    None where the backend keeps no account.
+    """
+    if before is None or after is None:
+        return None
+    shares = {part: (after[part] - before[part]) / 1e9 / wall for part in after}
+    return {**shares, "other": max(0.0, 1.0 - sum(shares.values()))}
+
+
+def peak_rss_mib() -> float:
+    """Of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20) if sys.platform == "darwin" else peak / (1 << 10)

@@ -1,0 +1,80 @@
+"""The record that a playbook, a soak or a self-test leaves in the optimization log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.config import EngineConfig
+from playbooks.optlog import Effect, Record
+from playbooks.optlog.provenance import provenance_of
+
+
+def record_of(report: dict[str, Any], config: EngineConfig | None) -> Record:
+    """A check changes nothing: its gates are effects without a before."""
+    fault = f", with the fault {report['fault']} put in" if report["fault"] else ""
+    gates = [(row["id"], gate) for row in report["steps"] for gate in row["gates"]]
+    return Record(
+        title=f"Check {report['name']}: {report['verdict']}{fault}",
+        why=report["title"],
+        how={
+            "playbook": report["name"],
+            "target": report["target"].get("url", "embedded"),
+            "steps": {row["id"]: row["parameters"] for row in report["steps"]},
+            "seconds": report["seconds"],
+            "state": report["state"],
+        },
+        effect=tuple(
+            Effect(f"{step}.{gate['metric']}", after=gate["value"], verdict=gate["verdict"])
+            for step, gate in gates
+        ),
+        problems=tuple(_problems(report)),
+        environment=provenance_of(config),
+        artifacts=tuple(report.get("files", ())),
+    )
+
+
+def _problems(report: dict[str, Any]) -> list[str]:
+    found = [report["problem"]] if report["problem"] else []
+    for finding in report["findings"]:
+        if finding["cause"] != "healthy":
+            found.append(f"{finding['cause']}: {finding['evidence'][0]}; {finding['remedy']}")
+    for row in report["steps"]:
+        if row["verdict"] not in ("pass", "skipped") and not row["gates"]:
+            found.append(f"{row['id']}: {row['verdict']}: {row['reason']}")
+        found += [f"{row['id']}: {gate['evidence']}" for gate in row["gates"]
+                  if gate["verdict"] != "pass"]  # fmt: skip
+    return found
+
+
+def soak_record(report: dict[str, Any], config: EngineConfig) -> Record:
+    """Of `evewatch soak`."""
+    rows = report["slopes"].items()
+    return Record(
+        title=f"Soak: {report['verdict']} after {report['served']} requests",
+        why="nothing may be left, and nothing may grow per request served",
+        how=report["work"] | {"seconds": report["seconds"]},
+        effect=tuple(
+            Effect(f"{name} per request", after=slope["per_request"], n=len(report["looks"]))
+            for name, slope in rows if slope is not None
+        ),
+        problems=tuple(f"grows: {row['what']} {row['per_request']:+.3g} per request"
+                       for row in report["grew"]),
+        environment=provenance_of(config),
+    )  # fmt: skip
+
+
+def selftest_record(report: dict[str, Any], config: EngineConfig) -> Record:
+    """Of `evewatch check --self-test`."""
+    return Record(
+        title=f"Self-test of the diagnosis: {report['verdict']}",
+        why="a diagnosis is worth what it finds when something is known to be wrong",
+        how={"runs": len(report["rows"]), "load": report["load"], "seconds": report["seconds"]},
+        effect=tuple(
+            Effect(f"{row['fault'] or 'healthy'} found first", after=row["first"],
+                   verdict="pass" if row["found"] else "fail")
+            for row in report["rows"]
+        ),
+        problems=tuple(f"{row['fault'] or 'healthy'}: the first finding was {row['first']}"
+                       for row in report["rows"] if not row["found"]),
+        environment=provenance_of(config),
+    )  # fmt: skip

@@ -1,0 +1,174 @@
+"""The quality check: does another cache format change what the model says?
+
+The candidate format is held against a baseline (fp16) on the golden set: teacher-forced on
+the baseline's own answers, greedily on the prompts, and on the passkey grid. All of it runs
+through the engine's own scheduler, pages and runner. Two controls run every time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.execution.calibration import for_engine
+from engine.execution.load import load_model
+from engine.models import LoadedModel
+from playbooks.quality import limits
+from playbooks.quality.answers import answer_all, second_turn
+from playbooks.quality.arm import Arm
+from playbooks.quality.cases import Case, every_nth, golden, read_cases
+from playbooks.quality.controls import fp16_control, longest, outlier_control, plain_arm
+from playbooks.quality.evidence import Evidence, passkey_case
+from playbooks.quality.passkey import ANSWER_TOKENS, Cell, grid
+from playbooks.quality.report import findings
+from playbooks.quality.scoring import score
+from playbooks.quality.suspects import find_suspects
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything a run does; the metrics and limits are the same."""
+
+    golden: int
+    """Golden cases, evenly spread."""
+    controls: int
+    """Of all cases, those that the controls score too."""
+    alone: int
+    """Of all cases, those that are answered one at a time as well, for the floor."""
+    turns: int
+    """Of all cases, those that get a second turn."""
+
+
+FULL = Size(golden=1000, controls=12, alone=16, turns=3)
+QUICK = Size(golden=21, controls=7, alone=6, turns=2)
+
+
+@dataclass(frozen=True)
+class QualitySpec:
+    baseline: str = "fp16"
+    cases: tuple[Path, ...] = ()
+    """Files of the user's own cases."""
+    golden: bool = True
+    """Use the set that ships."""
+    quick: bool = False
+    """A third of the cases and a small passkey grid."""
+
+    @property
+    def size(self) -> Size:
+        return QUICK if self.quick else FULL
+
+
+class Steps:
+    """Counts the answers, passkeys and scored texts for a progress bar."""
+
+    def __init__(self, evidence: Evidence, size: Size, progress: Progress) -> None:
+        cases, cells = len(evidence.cases), len(evidence.cells)
+        texts = cases + len(evidence.long_cells)
+        some = 2 * min(size.controls, cases) + min(size.alone, cases)
+        self._total, self._done = 2 * cases + 2 * cells + texts + some, 0
+        self._progress = progress
+
+    def tick(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def run_quality(
+    config: EngineConfig, spec: QualitySpec, progress: Progress = lambda *_: None
+) -> dict[str, Any]:
+    """Run the check and return its report.
+
+    Raises ConfigError or ModelError before anything runs, EngineError when the engine fails.
+    """
+    start = time.monotonic()
+    baseline = config.with_(kv_format=spec.baseline, zero_point=False)
+    own = [case for path in spec.cases for case in read_cases(path)]
+    if not own and not spec.golden:
+        raise ConfigError("quality: no cases; name a file with --cases or use the golden set")
+    loaded = load_model(config)
+    for each in (baseline, config):
+        for_engine(each, loaded.spec, loaded.identity)  # refuses now rather than half-way
+    evidence = gather(own, spec, loaded)
+    steps = Steps(evidence, spec.size, progress)
+    converse(evidence, baseline, config, spec.size, steps)
+    measure(evidence, baseline, config, spec.size, steps)
+    return findings(evidence) | {
+        "format": config.kv_format,
+        "baseline": spec.baseline,
+        "quick": spec.quick,
+        "config": config.to_dict(),
+        "seconds": round(time.monotonic() - start, 1),
+    }
+
+
+def gather(own: Sequence[Case], spec: QualitySpec, loaded: LoadedModel) -> Evidence:
+    """The cases and passkey cells that fit into the model's context."""
+    tokenizer, limit = loaded.tokenizer, loaded.spec.max_positions
+
+    def length(case: Case) -> int:
+        return len(case.tokens(tokenizer)) + case.max_tokens
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text, False))
+
+    for case in own:
+        if length(case) >= limit:
+            raise ConfigError(
+                f"case {case.id!r}: {length(case)} tokens with the answer are more than the "
+                f"model's {limit}"
+            )
+    shipped = [case for case in golden() if length(case) < limit] if spec.golden else []
+    cases = [*every_nth(shipped, spec.size.golden), *own]
+    for name, times in Counter(case.id for case in cases).items():
+        if times > 1:
+            raise ConfigError(f"cases: id {name!r} is there {times} times; give each its own")
+    if not cases:
+        raise ConfigError(f"quality: no golden case fits into the model's {limit} tokens")
+    cells = grid(count, limit - ANSWER_TOKENS, spec.quick)
+    fitting: list[Cell] = [c for c in cells if length(passkey_case(c)) < limit]
+    return Evidence(loaded, cases, fitting, [case.tokens(tokenizer) for case in cases])
+
+
+def converse(
+    evidence: Evidence, baseline: EngineConfig, config: EngineConfig, size: Size, steps: Steps
+) -> None:
+    """Everything that is answered greedily."""
+    loaded, prompts, tick = evidence.loaded, evidence.prompts, steps.tick
+    lengths = [case.max_tokens for case in evidence.cases]
+    evidence.base = answer_all(baseline, loaded, prompts, lengths, done=tick)
+    evidence.candidate = answer_all(config, loaded, prompts, lengths, done=tick)
+    few = every_nth(prompts, size.alone), every_nth(lengths, size.alone)
+    evidence.alone = answer_all(baseline, loaded, *few, batch=1, done=tick)
+    cells = [passkey_case(cell).tokens(loaded.tokenizer) for cell in evidence.cells]
+    short = [ANSWER_TOKENS] * len(cells)
+    evidence.base_keys = answer_all(baseline, loaded, cells, short, done=tick)
+    evidence.keys = answer_all(config, loaded, cells, short, done=tick)
+    evidence.turn_differs = second_turn(config, loaded, every_nth(evidence.cases, size.turns))
+
+
+def measure(
+    evidence: Evidence, baseline: EngineConfig, config: EngineConfig, size: Size, steps: Steps
+) -> None:
+    """Everything that is teacher-forced: the cases, the controls, and suspects if need be."""
+    loaded = evidence.loaded
+    evidence.texts = evidence.make_texts()
+    most = longest(evidence.texts)
+    base, candidate = Arm(baseline, loaded, most), Arm(config, loaded, most)
+    evidence.scores = score(base, [candidate], evidence.texts, steps.tick)[0]
+    few = every_nth(evidence.texts[: len(evidence.cases)], size.controls)
+    evidence.controls = {
+        "fp16": fp16_control(base, few, steps.tick),
+        "int8_tensor_outliers": outlier_control(config, base, few, steps.tick),
+    }
+    if limits.verdict(evidence.gates) in (limits.FAIL, limits.WARN):
+        plain = plain_arm(config, loaded, most)
+        worst = evidence.texts[evidence.worst[0]]
+        evidence.suspects = find_suspects(candidate, plain, worst.tokens)

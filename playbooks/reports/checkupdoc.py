@@ -1,0 +1,118 @@
+"""Documents of check-ups: a playbook's report, a soak, a self-test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playbooks.reports.document import Column, Document, Table, percent, plain, whole
+
+SECONDS = Column("seconds", whole, True)
+
+
+def check_document(report: dict[str, Any]) -> Document:
+    target, state = report["target"], report["state"]
+    where = target.get("url") or f"embedded engine ({target['config']['kv_format']} KV)"
+    lead = [f"{where}; {report['started']}, {report['seconds']:.0f} s; verdict {report['verdict']}"]
+    warnings = []
+    if report["fault"]:
+        warnings.append(f"the fault {report['fault']} was put into the engine on purpose")
+    if report["withheld"]:
+        warnings.append(f"withheld: {', '.join(report['withheld'])}")
+    if state != "done":
+        left = f"; not run: {', '.join(report['not_run'])}" if report["not_run"] else ""
+        warnings.append(f"{state}: {report['problem'] or 'not at its end'}{left}")
+    return Document(
+        f"{report['title']}: {report['verdict']}",
+        lead,
+        tables=[_steps(report), *_findings(report), *_gates(report), *_metrics(report)],
+        sentences=[_words(finding) for finding in report["findings"]],
+        warnings=warnings,
+        rows=report["steps"],
+    )
+
+
+def _steps(report: dict[str, Any]) -> Table:
+    columns = [Column("step"), Column("kind"), Column("verdict"), SECONDS, Column("what")]
+    rows = [
+        [row["id"], row["kind"], row["verdict"], row["seconds"], row["reason"]]
+        for row in report["steps"]
+    ]
+    return Table("Steps", columns, rows)
+
+
+def _findings(report: dict[str, Any]) -> list[Table]:
+    columns = [Column("finding"), Column("confidence", percent, True), Column("remedy"),
+               Column("applies"), Column("refuted by")]  # fmt: skip
+    rows = [
+        [f["cause"], f["confidence"], f["remedy"], f["applies"], f["refuted_by"]]
+        for f in report["findings"]
+    ]
+    return [Table("Findings", columns, rows)] if rows else []
+
+
+def _words(finding: dict[str, Any]) -> str:
+    return f"{finding['cause']}: {'; '.join(finding['evidence'])}"
+
+
+def _gates(report: dict[str, Any]) -> list[Table]:
+    columns = [Column("step"), Column("gate"), Column("value", plain, True), Column("verdict")]
+    rows = [
+        [row["id"], f"{gate['metric']} {gate['op']} {gate['limit']:g}", gate["value"],
+         gate["verdict"]]
+        for row in report["steps"] for gate in row["gates"]
+    ]  # fmt: skip
+    return [Table("Gates", columns, rows)] if rows else []
+
+
+def _metrics(report: dict[str, Any]) -> list[Table]:
+    columns = [Column("step"), Column("metric"), Column("value", plain, True)]
+    rows = [
+        [row["id"], name, value]
+        for row in report["steps"]
+        for name, value in row["metrics"].items()
+        if isinstance(value, int | float | str)
+    ]
+    return [Table("Measured", columns, rows)] if rows else []
+
+
+def soak_document(report: dict[str, Any]) -> Document:
+    slopes = Table(
+        "Per request served",
+        [Column("what"), Column("slope", plain, True), Column("at least", plain, True)],
+        [[name.replace("_", " "), s and s["per_request"], s and s["low"]]
+         for name, s in report["slopes"].items()],
+    )  # fmt: skip
+    storms = Table(
+        "Storms",
+        [Column("storm"), Column("sent", whole, True), Column("left"), Column("pool")],
+        [[s["name"], s["sent"], ", ".join(f"{n} {k}" for k, n in s["left"].items()) or "nothing",
+          s["pool"] or "whole"] for s in report["storms"]],
+    )  # fmt: skip
+    grew = [f"{row['what']} grows: {row['per_request']:+.3g} per request ({row['kind']})"
+            for row in report["grew"]]  # fmt: skip
+    return Document(
+        f"Soak: {report['verdict']}",
+        [f"{report['model']}, {report['served']} requests served, {report['seconds']:.0f} s"],
+        tables=[slopes, storms],
+        sentences=grew or ["nothing grew, and nothing was left"],
+        rows=report["looks"],
+    )
+
+
+def selftest_document(report: dict[str, Any]) -> Document:
+    columns = [Column("fault"), Column("what was done"), Column("first finding"),
+               Column("confidence", percent, True), Column("verdict"), SECONDS]  # fmt: skip
+    rows = [
+        [row["fault"] or "none", row["what"], row["first"], row["confidence"],
+         "pass" if row["found"] else "fail", row["seconds"]]
+        for row in report["rows"]
+    ]  # fmt: skip
+    missed = [f"{row['fault'] or 'healthy'}: expected {row['wanted']}, found {row['first']}: "
+              f"{row['evidence']}" for row in report["rows"] if not row["found"]]  # fmt: skip
+    return Document(
+        f"Self-test of the diagnosis: {report['verdict']}",
+        [f"{report['model']}, {len(rows)} runs, {report['seconds']:.0f} s"],
+        tables=[Table("Faults and first findings", columns, rows)],
+        sentences=missed,
+        rows=report["rows"],
+    )

@@ -1,0 +1,137 @@
+"""Writes reports: JSON, JSON lines, CSV, Markdown, and HTML that needs nothing beside itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError
+from playbooks.reports.document import Document, Table
+from playbooks.reports.documents import document
+from playbooks.reports.svg import bars_svg, chart_svg
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1d2330; --paper: #ffffff; --faint: #8a93a5;
+  --rule: #d9dee7; --curve: #1f6feb; --band: #1f6feb33; --mark: #b35900; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --paper: #14171d; --faint: #8a93a5;
+  --rule: #333a47; --curve: #6cb0ff; --band: #6cb0ff33; --mark: #ffb366; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+p.faint { color: var(--faint); } p.warn { border-left: 3px solid var(--mark); padding-left: .6rem; }
+div.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--rule); text-align: left;
+  vertical-align: top; }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+svg { max-width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui; }
+svg .faint { fill: var(--faint); } svg .rule { stroke: var(--rule); }
+svg .curve { stroke: var(--curve); fill: none; stroke-width: 2; } svg .dot { fill: var(--curve); }
+svg .band { fill: var(--band); } svg .mark { stroke: var(--mark); stroke-dasharray: 4 3; }
+svg .note { fill: var(--mark); }
+"""
+
+
+def export(report: dict[str, Any], path: Path) -> None:
+    """Write it in the format that the file's name ends in. Raises ConfigError."""
+    writer = WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise ConfigError(f"export {path}: expected a name ending in {', '.join(WRITERS)}")
+    try:
+        path.write_text(writer(report), "utf-8", newline="")
+    except OSError as error:
+        raise ConfigError(f"export {path}: cannot be written ({error.strerror})") from error
+
+
+def as_json(report: dict[str, Any]) -> str:
+    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def as_jsonl(report: dict[str, Any]) -> str:
+    """The result's entries, one a line, each with the kind of its report."""
+    marks = {"schema": report.get("schema"), "kind": report.get("kind")}
+    rows = (marks | row for row in document(report).rows)
+    return "".join(json.dumps(r, allow_nan=False, ensure_ascii=False) + "\n" for r in rows)
+
+
+def as_csv(report: dict[str, Any]) -> str:
+    """The result's own table, with its numbers as they are (RFC 4180)."""
+    doc = document(report)
+    table = doc.full or doc.tables[0]
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([column.name for column in table.columns])
+    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    return out.getvalue()
+
+
+def as_markdown(report: dict[str, Any]) -> str:
+    doc = document(report)
+    blocks = [f"# {doc.title}", *doc.lead, *doc.background, *(f"> {note}" for note in doc.warnings)]
+    blocks += ["\n".join(f"- {sentence}" for sentence in doc.sentences)] if doc.sentences else []
+    for table in _all_tables(doc):
+        blocks += [f"## {table.title}", "\n".join(markdown_rows(table))]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _all_tables(doc: Document) -> list[Table]:
+    return [*doc.tables, *([doc.full] if doc.full is not None else [])]
+
+
+def markdown_rows(table: Table) -> Iterator[str]:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    yield line([column.name for column in table.columns])
+    yield line(["---:" if column.numeric else "---" for column in table.columns])
+    for row in table.texts():
+        yield line([cell.replace("\n", " ") for cell in row])
+
+
+def as_html(report: dict[str, Any]) -> str:
+    doc = document(report)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(doc.title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(_html_blocks(doc))
+        + "\n</body></html>\n"
+    )
+
+
+def _html_blocks(doc: Document) -> Iterator[str]:
+    yield f"<h1>{escape(doc.title)}</h1>"
+    for text in (*doc.lead, *doc.background):
+        yield f'<p class="faint">{escape(text)}</p>'
+    for text in doc.warnings:
+        yield f'<p class="warn">{escape(text)}</p>'
+    if doc.sentences:
+        yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in doc.sentences) + "</ul>"
+    for bars in doc.bars:
+        yield bars_svg(bars)
+    for chart in doc.charts:
+        yield f"<h2>{escape(chart.title)}</h2>{chart_svg(chart)}"
+    for table in _all_tables(doc):
+        yield f"<h2>{escape(table.title)}</h2>{html_table(table)}"
+
+
+def html_table(table: Table) -> str:
+    kinds = [' class="n"' if column.numeric else "" for column in table.columns]
+
+    def line(tag: str, cells: list[str]) -> str:
+        inside = "".join(
+            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
+        )
+        return f"<tr>{inside}</tr>"
+
+    head = line("th", [column.name for column in table.columns])
+    body = "".join(line("td", row) for row in table.texts())
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ".json": as_json, ".jsonl": as_jsonl, ".csv": as_csv, ".md": as_markdown, ".html": as_html,
+}  # fmt: skip

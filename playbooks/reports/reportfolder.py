@@ -1,0 +1,84 @@
+"""The folder of one run's report: always whole, from its first step to its last.
+
+The JSON is replaced in one move after every step, so that whatever ends the process (Ctrl-C,
+kill -9, power) leaves what was done until then. Markdown and HTML follow at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.paths import user_folder
+from playbooks.optlog.record import plain
+
+KEPT = 50
+"""Folders under the user's own; the oldest go."""
+NAME = "report"
+
+
+def own_folder(name: str) -> Path:
+    """A new one under the user's folder, named by time. Raises ConfigError."""
+    parent = user_folder() / "checks"
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    path = parent / f"{stamp}-{os.getpid()}-{name}"
+    _make(path)
+    for old in sorted(p for p in parent.iterdir() if p.is_dir())[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"report folder {path}: cannot be made ({error.strerror})") from error
+
+
+class ReportFolder:
+    """Raises ConfigError when it cannot be written, which is tried at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _make(path)
+        self.write({"state": "started"})
+
+    @property
+    def json(self) -> Path:
+        return self.path / f"{NAME}.json"
+
+    @property
+    def files(self) -> list[Path]:
+        """Of a finished report."""
+        return [self.path / f"{NAME}.{tail}" for tail in ("json", "md", "html")]
+
+    def write(self, report: Mapping[str, Any]) -> None:
+        """The JSON as it stands now."""
+        text = json.dumps(plain(report), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        self._replace(self.json, text)
+
+    def finish(self, report: dict[str, Any]) -> None:
+        """All three forms."""
+        from playbooks.reports.report import as_html, as_markdown
+
+        self.write(report)
+        report = plain(report)
+        self._replace(self.path / f"{NAME}.md", as_markdown(report))
+        self._replace(self.path / f"{NAME}.html", as_html(report))
+
+    def _replace(self, path: Path, text: str) -> None:
+        part = path.with_suffix(f"{path.suffix}.{os.getpid()}.part")
+        try:
+            with part.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise ConfigError(f"report {path}: cannot be written ({error.strerror})") from error

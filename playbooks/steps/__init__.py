@@ -1,1 +1,0 @@
-"""Procedures that a playbook or a command runs: one a file."""

@@ -1,0 +1,104 @@
+"""`evewatch canary`: data on standard output, exit codes, and bad input in one line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from builders import tiny_spec, tiny_tensors
+from console import cli
+from console.commands.canary import event_text
+from console.exits import Exit
+from engine.errors import ConfigError
+from model_files import write_hf
+from playbooks.canary.events import Beat, Decided, Ended, Phase
+from playbooks.optlog import OptLog
+from playbooks.reports.schemas import schema_of, violations
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    spec = tiny_spec()
+    return write_hf(tmp_path_factory.mktemp("model"), spec, tiny_tensors(spec))
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def tiny(folder, *more):
+    return ("canary", "--model", folder, "--kernels", "reference", "--max-batch", 8,
+            "--token-budget", 64, "--kv-memory", "4M", "--lengths", "lognormal:8,3,0.3",
+            "--arrivals", "poisson:60", "--waive", "quality,memory", "--min-samples", 30,
+            *more)  # fmt: skip
+
+
+def test_two_engines_on_real_time(folder):
+    """The candidate cannot serve most requests: it goes back, and the log says so."""
+    times = ("--least", 1, "--hold", 30, "--stages", "30,100", "--json", "--quiet")
+    done = run(*tiny(folder, "--set", "max_model_len=9", *times))
+    assert done.exit_code == Exit.GATE_FAILED, done.output
+    report = json.loads(done.stdout)
+    assert list(violations(report, schema_of("canary"))) == []
+    assert report["decisions"][-1]["rules"] == ["errors"]
+    assert report["rollback"]["routed_after"] == 0
+    assert report["rollback"]["left"] == 0
+    records = OptLog().read().records
+    assert records[-1].decision == "rolled_back"
+    assert records[-1].what[0].after == 9
+
+
+def test_undecided_has_its_own_code_and_nothing_is_logged_when_not_wanted(folder, tmp_path):
+    times = ("--least", 0.5, "--hold", 1, "--stages", "50", "--tail-ratio", 1.001, "--no-log")
+    done = run(*tiny(folder, "--set", "max_waiting=99", *times, "--out", tmp_path / "c.json"))
+    assert done.exit_code == Exit.INCONCLUSIVE, done.output
+    assert "undecided" in done.stdout
+    assert "canary: 50 % of the users to the candidate" in done.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["outcome"] == "undecided"
+    assert not OptLog().read().records
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "nothing to try"),
+        (("--set", "max_batch"), "expected setting=value"),
+        (("--set", "speed=9"), "unknown setting"),
+        (("--set", "max_batch=32"), "are the same"),
+        (("--set", "max_batch=8", "--stages", "50,10"), "rising"),
+        (("--set", "max_batch=8", "--stages", "a"), "percentages"),
+        (("--set", "max_batch=8", "--time-scale", "0"), "time_scale"),
+        (("--set", "max_batch=8", "--min-samples", "5"), "min_samples"),
+        (("--set", "max_batch=8", "--waive", "luck"), "waive"),
+        (("--set", "max_batch=8", "--export", "x.pdf"), "ending in"),
+        (("--set", "max_batch=8", "--arrivals", "luck:1"), "arrivals"),
+        (("--baseline", "http://a"), "--candidate URL is missing"),
+        (("--candidate", "http://a"), "--baseline URL is missing"),
+        (("--baseline", "http://a", "--candidate", "http://a"), "are the same"),
+        (("--baseline", "http://a", "--candidate", "b"), "expected embedded"),
+        (("--baseline", "http://a", "--candidate", "http://b", "--set", "max_batch=8"), "--set"),
+        (("--baseline", "http://a", "--candidate", "http://b", "--max-batch", "8"), "--max-batch"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(arguments, why):
+    done = run("canary", *arguments)
+    assert isinstance(done.exception, ConfigError), done.output
+    assert why in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+def test_what_is_told_while_it_runs():
+    beat = Beat(0.1, 12.0, 60.0, 7, 70, 30, 1, 4)
+    text, lasting = event_text(beat)
+    assert text.startswith("10 %  12 of at least 60 s")
+    assert "1 failed" in text and not lasting
+    decided = Decided({"title": "hold at 10 %", "why": "too few"})
+    assert event_text(decided) == ("canary: hold at 10 %: too few", True)
+    assert event_text(Phase("load", "both sides"))[1]
+    assert event_text(Ended({})) == ("", False)

@@ -1,0 +1,173 @@
+"""The command line as a script sees it: standard output, standard error, exit code."""
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+
+import pytest
+
+from builders import tiny_spec, tiny_tensors
+from console.cli import main
+from model_files import write_hf
+from repository import ROOT
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    spec = tiny_spec()
+    return str(write_hf(tmp_path_factory.mktemp("model"), spec, tiny_tensors(spec)))
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def evewatch(monkeypatch, tmp_path):
+    """Run a command in this process, as the console script does."""
+
+    def run(*arguments, cwd=tmp_path, stdin="", **environment):
+        monkeypatch.setattr(sys, "argv", ["evewatch", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.chdir(cwd)
+        out, err = io.StringIO(), io.StringIO()
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+                main()
+        return Done(ended.value.code or 0, out.getvalue(), err.getvalue())
+
+    return run
+
+
+def assert_refused(done, *words):
+    """Exit 2, one line on standard error, nothing on standard output."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def test_the_program_runs_from_the_checkout():
+    done = subprocess.run(
+        [sys.executable, "main.py", "--version"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.startswith("evewatch ")
+
+
+def test_help_and_version(evewatch):
+    assert "bench" in evewatch("--help").stdout
+    assert evewatch("--version").stdout.startswith("evewatch ")
+
+
+def test_generate_streams_text_and_nothing_else(evewatch, folder):
+    done = evewatch("generate", "the world", "--model", folder, "--max-tokens", "5", "--raw")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n")
+
+
+def test_generate_json_is_one_object(evewatch, folder, tmp_path):
+    out = tmp_path / "answer.json"
+    done = evewatch(
+        "generate", "-", "--model", folder, "--max-tokens", "5", "--json", "--out", str(out),
+        stdin="the world",
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert report["output_tokens"] <= 5
+    assert json.loads(out.read_text()) == report
+
+
+def test_bench_json_on_stdout_only(evewatch, folder):
+    done = evewatch(
+        "bench", "--model", folder, "--requests", "4", "--prompt-mean", "10", "--output-mean", "5",
+        "--max-batch", "4", "--token-budget", "16", "--kv-memory", "4M", "--json",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert report["kind"] == "bench"
+    assert {"throughput", "latency", "kv", "machine", "roofline_fraction", "memory"} <= set(report)
+
+
+def test_bench_for_people(evewatch, folder):
+    done = evewatch(
+        "bench", "--model", folder, "--requests", "2", "--prompt-mean", "8", "--output-mean", "4",
+        "--kv-memory", "16M", "--kernels", "reference",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "roofline" in done.stdout
+
+
+def test_the_ledger_is_empty_afterwards(evewatch, folder):
+    done = evewatch("ledger", "--model", folder, "--requests", "6", "--kv-memory", "16M", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"], report["left"]) == (0, "pass", {})
+    assert report["during"]["requests"] > 0
+
+
+def test_model_info(evewatch, folder):
+    report = json.loads(evewatch("model", "info", folder, "--json").stdout)
+    assert (report["layers"], report["eos_ids"]) == (2, [2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "x", "--model", "/no/such"], ["/no/such", "does not exist"]),
+        (["generate", "  "], ["prompt"]),
+        (["generate", "x", "--max-tokens", "0"], ["max_tokens"]),
+        (["generate", "x", "--temperature", "nan"], ["temperature"]),
+        (["generate", "x", "--kv-format", "int7"], ["kv_format", "int7", "fp16"]),
+        (["bench", "--kv-memory", "lots"], ["lots", "512M"]),
+        (["bench", "--max-batch", "0"], ["max_batch"]),
+        (["bench", "--sigma", "-1"], ["--sigma"]),
+        (["bench", "--workload", "/no/such.json"], ["/no/such.json"]),
+        (["up", "--rate", "0"], ["--rate"]),
+        (["up"], ["terminal"]),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_2(evewatch, arguments, words):
+    assert_refused(evewatch(*arguments), *words)
+
+
+def test_settings_come_from_file_environment_and_flags(evewatch, folder, tmp_path):
+    (tmp_path / "evewatch.toml").write_text(
+        f'[engine]\nmodel = "{folder}"\nmax_batch = 3\nkv_memory = "4M"\ntoken_budget = 16\n'
+    )
+    small = ["--requests", "2", "--prompt-mean", "8", "--output-mean", "4", "--json"]
+    report = json.loads(evewatch("bench", *small, cwd=tmp_path).stdout)
+    assert (report["config"]["max_batch"], report["config"]["kv_memory"]) == (3, 4 << 20)
+    done = evewatch("bench", *small, cwd=tmp_path, EVEWATCH_MAX_BATCH="4")
+    assert json.loads(done.stdout)["config"]["max_batch"] == 4
+    done = evewatch("bench", *small, "--max-batch", "5", cwd=tmp_path, EVEWATCH_MAX_BATCH="4")
+    assert json.loads(done.stdout)["config"]["max_batch"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[engine]\nbatch = 3\n", ["evewatch.toml", "batch", "known"]),
+        ("[motor]\n", ["evewatch.toml", "motor"]),
+        ("engine = 3\n", ["evewatch.toml", "table"]),
+        ("[engine\n", ["evewatch.toml", "TOML"]),
+        ('[engine]\nmax_batch = "many"\n', ["max_batch", "many"]),
+    ],
+)
+def test_a_bad_settings_file_gets_one_line(evewatch, tmp_path, text, words):
+    (tmp_path / "evewatch.toml").write_text(text)
+    assert_refused(evewatch("generate", "x", cwd=tmp_path), *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("EVEWATCH_BATCH", "3"), ("EVEWATCH_MAX_BATCH", "three")]
+)
+def test_a_bad_environment_variable_is_named(evewatch, name, value):
+    assert_refused(evewatch("generate", "x", **{name: value}), name)

@@ -1,0 +1,64 @@
+"""The console beside an engine, as `bench --with-console` measures it."""
+
+import pytest
+
+from console.commands.headless_console import SIZE, ConsoleBeside, KeyPresser
+from engine.simulated.fake import FakeEngine
+from playbooks.measure.bench import cost_of
+
+
+@pytest.fixture
+def engine():
+    engine = FakeEngine("full")
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def test_it_draws_answers_keys_and_leaves_the_engine_alone(engine):
+    with ConsoleBeside(engine) as console:
+        assert console.app.size == SIZE
+        milliseconds = console.press("3")
+        assert 0 < milliseconds < 20_000
+        assert console.app.overview.maximised.id == "kv"
+        written = console.driver.written
+        assert console.press("3") > 0
+        assert console.driver.written > written
+    assert not console._thread.is_alive()
+    assert not engine._stopped.is_set()
+    assert engine.submit("still there?", _params()).request_id
+
+
+def _params():
+    from engine.request import SamplingParams
+
+    return SamplingParams(4)
+
+
+def test_keys_are_pressed_for_as_long_as_it_lasts(engine):
+    presser = KeyPresser()
+    with presser.beside(engine) as console:
+        while len(presser.milliseconds) < 2:
+            console._thread.join(0.01)
+    assert all(ms > 0 for ms in presser.milliseconds)
+
+
+def test_a_console_that_fails_says_so(engine, monkeypatch):
+    from engine.errors import EngineError
+
+    def broken(*_, **__):
+        raise ValueError("no colours")
+
+    monkeypatch.setattr("console.commands.headless_console.build_app", broken)
+    with pytest.raises(EngineError, match="the console failed: no colours"), ConsoleBeside(engine):
+        pass
+
+
+def test_the_cost_is_the_median_over_pairs():
+    def runs(*rates):
+        return [{"throughput": {"output_tok_s": rate}} for rate in rates]
+
+    cost = cost_of(runs(100.0, 200.0, 400.0), runs(98.0, 190.0, 404.0))
+    assert cost["console_overhead"] == pytest.approx(0.02)
+    assert cost["console"]["lowest"] == pytest.approx(-0.01)
+    assert cost["console"]["highest"] == pytest.approx(0.05)

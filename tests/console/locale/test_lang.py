@@ -1,0 +1,160 @@
+"""The Chinese console: catalogue, columns, and that nothing an operator needs stays English."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from console.actions import ACTIONS
+from console.app import build_app
+from console.locale import lang
+from console.panels.specs import PANELS
+from console.renderables.frame import Phase
+from console.renderables.header import WORDS
+from console.renderables.lines import Span, plain, width_of
+from console.screens.help import NAMES_OF_PLACES
+from engine.errors import ConfigError
+from engine.simulated.fake import FakeEngine
+from journeys import Console
+from playbooks.optlog import OptLog
+
+PO = lang.FOLDER / "zh.po"
+LATIN = re.compile(r"[A-Za-z]{4,}")
+KEPT = {"EveWatch", "SmolLM", "int8_channel", "channel", "TTFT", "TPOT", "tokens", "token", "fp16"}
+"""Names that are names in Chinese too."""
+
+
+@pytest.fixture
+def chinese():
+    lang.use("zh")
+    yield
+    lang.use("en")
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_TW"}, "zh"),
+        ({"LANG": "en_US.UTF-8"}, "en"),
+        ({"LANG": "de_DE"}, "en"),
+        ({"LANG": "zh_CN", "LC_ALL": "C"}, "en"),
+        ({"LANG": "C", "LC_MESSAGES": "zh_CN"}, "zh"),
+        ({}, "en"),
+    ],
+)
+def test_the_environment_names_the_language(environment, language):
+    assert lang.wanted(environment) == language
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(ConfigError, match="--lang: 'xx' is not one of en, zh"):
+        lang.use("xx")
+
+
+def test_english_is_left_alone():
+    line = (Span("waiting "), Span("12"))
+    assert lang.localized(line) is line and lang._("waiting") == "waiting"
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
+    )
+)
+def test_a_catalogue_reads_as_gettext_reads_it(texts):
+    def quoted(text):
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    po = "\n\n".join(f"msgid {quoted(k)}\nmsgstr {quoted(v)}" for k, v in texts.items())
+    assert lang.read_po(po) == texts
+    exact = lang.Catalogue(texts)._exact
+    assert all(exact.gettext(key) == value for key, value in texts.items())
+
+
+@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs GNU gettext")
+def test_gnu_gettext_takes_the_catalogue_too(tmp_path):
+    done = subprocess.run(["msgfmt", "-c", "-o", str(tmp_path / "x.mo"), str(PO)], check=False)
+    assert done.returncode == 0
+
+
+def test_every_entry_has_the_places_of_its_original():
+    assert PO.read_text("utf-8").count("\nmsgid ") == 1 + len(lang.read_po(PO.read_text("utf-8")))
+    for key, text in lang.read_po(PO.read_text("utf-8")).items():
+        used = re.findall(r"\{(\d*)\}", text)
+        count = key.count("{}")
+        assert len(used) <= count, key
+        assert all(not place or int(place) < count for place in used), key
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_every_action_is_translated(action, chinese):
+    for text in (action.footer, action.title, action.help):
+        assert lang._(text) != text
+
+
+def test_titles_and_states_are_translated(chinese):
+    for text in (*(p.title for p in PANELS), *NAMES_OF_PLACES.values(), *WORDS.values()):
+        assert lang._(text) != text
+
+
+def test_labels_need_no_more_cells_than_their_originals():
+    """Columns are as wide as the English asks for; a cell more is taken from the blanks after."""
+    for key, text in lang.read_po(PO.read_text("utf-8")).items():
+        spare = 1 if len(key) > 3 else 3
+        assert "{}" in key or cell_len(text) <= cell_len(key) + spare, key
+
+
+@pytest.mark.parametrize("text", ["waiting ", " prefill  ", "   TTFT", "max 12 in 64 s  ", "用 "])
+def test_a_column_keeps_its_cells(text, chinese):
+    before = (Span(text),)
+    after = lang.localized(before)
+    assert width_of(after) == width_of(before)
+
+
+def test_numbers_are_put_where_they_belong(chinese):
+    assert lang._("max 12 in 64 s") == "64 s内最大12"
+    assert lang._("Cap 32 → 4?") == "上限 32 → 4？"
+    assert lang._("12.5 ms") == "12.5 ms"
+    assert lang._("") == ""
+
+
+SCREENS = {"overview": [], "kv": ["3"], "requests": ["r"], "request": ["r", "enter"],
+           "checklists": ["c"], "log": ["l"], "help": ["question_mark"], "cap": ["b"],
+           "pause": ["a"], "drain": ["D"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("name", SCREENS)
+async def test_screens_are_chinese_and_their_columns_hold(name, size, clock, tmp_path, chinese):
+    app = build_app(
+        FakeEngine(clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
+        language="zh", log=OptLog(tmp_path / "log.jsonl"),
+    )  # fmt: skip
+    async with app.run_test(size=size) as pilot:
+        c = Console(app, pilot, clock)
+        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.pass_time()
+        await c.press(*SCREENS[name])
+        await c.pass_time()
+        rows = c.screen.splitlines()
+        footer = app.place.footer.text
+    assert all(cell_len(row) == size[0] for row in rows)
+    assert any("一" <= letter <= "鿿" for letter in "".join(rows))
+    assert "帮助" in footer and "退出" in footer
+
+
+async def test_little_of_the_overview_stays_english(clock, chinese):
+    app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001, language="zh")
+    async with app.run_test(size=(120, 40)) as pilot:
+        c = Console(app, pilot, clock)
+        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.pass_time()
+        left = {w for panel in app.overview.panels for w in LATIN.findall(panel.text)}
+        left |= set(LATIN.findall(plain(app.overview.header._lines[0])))
+    assert left <= KEPT | {"space"}

@@ -1,0 +1,66 @@
+"""Whole screens as text, compared with tests/console/golden/.
+
+After a wanted change write them anew and look at the difference before committing:
+
+    EVEWATCH_GOLDEN=write python -m pytest tests/console/test_golden.py
+"""
+
+import pytest
+
+from console.app import build_app
+from console.locale import lang
+from console.renderables.frame import Phase
+from engine.simulated.fake import FakeEngine
+from playbooks.optlog import OptLog
+from screens import check, settle, text_of
+
+SCREENS = {
+    # name: (script, (columns, rows), keys); what begins with zh is in Chinese
+    "typical-120x40": ("typical", (120, 40), []),
+    "typical-80x24": ("typical", (80, 24), []),
+    "full-120x40": ("full", (120, 40), []),
+    "full-80x24": ("full", (80, 24), []),
+    "idle-80x24": ("idle", (80, 24), []),
+    "dead-120x40": ("dead", (120, 40), []),
+    "stale-80x24": ("stale", (80, 24), []),
+    "kv-120x40": ("typical", (120, 40), ["3"]),
+    "queue-120x40": ("full", (120, 40), ["1"]),
+    "latency-80x24": ("typical", (80, 24), ["4"]),
+    "answer-120x40": ("typical", (120, 40), ["i", "h", "i", "enter"]),
+    "answer-80x24": ("typical", (80, 24), ["i", "h", "i", "enter"]),
+    "help-80x24": ("typical", (80, 24), ["question_mark"]),
+    "smallest-62x20": ("typical", (62, 20), []),
+    "requests-80x24": ("full", (80, 24), ["r"]),
+    "drain-80x24": ("typical", (80, 24), ["D"]),
+    "zh-120x40": ("typical", (120, 40), []),
+}
+
+
+@pytest.fixture
+def english():
+    yield
+    lang.use("en")
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_screen(name, clock, tmp_path, english):
+    script, size, keys = SCREENS[name]
+    app = build_app(
+        FakeEngine(script, clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
+        language="zh" if name.startswith("zh") else "en", log=OptLog(tmp_path / "log.jsonl"),
+    )  # fmt: skip
+    app.talk.clock = clock
+    async with app.run_test(size=size) as pilot:
+        for _ in range(500):
+            if app.bridge.phase is Phase.UP:
+                break
+            await pilot.pause(0.01)
+        await pilot.press(*keys)
+        for _ in range(60):
+            clock.now += 0.5
+            app.history.push(app.bridge.poll())
+            app.talk.take()
+        app.overview.show_answer(app.talk)
+        app.draw(app.bridge.poll())
+        await settle(pilot, app)
+        check(name, text_of(app))

@@ -1,0 +1,107 @@
+"""Waking readers: none is forgotten, first tokens and ends do not wait, the rest comes together."""
+
+import asyncio
+import random
+import threading
+
+from console.server import token_notifier as module
+from console.server.token_notifier import Channel, Outlet
+from engine.request import FinishReason
+from engine.stream import Stream
+
+
+async def read(channel, stream):
+    """All that comes, and in how many pieces."""
+    ids, pieces = [], 0
+    while not stream.finished:
+        await channel.wait()
+        event = stream.poll()
+        if event is not None:
+            ids += event.token_ids
+            pieces += 1
+    return ids, pieces
+
+
+async def test_no_token_and_no_end_is_forgotten_under_any_timing():
+    outlet = Outlet(asyncio.get_running_loop())
+    streams = [Stream(str(i)) for i in range(20)]
+    channels = [Channel(outlet) for _ in streams]
+    for stream, channel in zip(streams, channels, strict=True):
+        stream.listen(channel.token, channel.ended)
+    readers = [asyncio.create_task(read(c, s)) for c, s in zip(channels, streams, strict=True)]
+
+    def engine():
+        rng = random.Random(0)
+        for step in range(300):
+            for stream in streams:
+                stream.put("x", (step,))
+            if not rng.randrange(5):
+                threading.Event().wait(rng.random() / 500)
+        for stream in streams:
+            stream.close(FinishReason.LENGTH)
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+    found = await asyncio.wait_for(asyncio.gather(*readers), 20)
+    thread.join()
+    assert all(ids == list(range(300)) for ids, _ in found)
+
+
+async def test_first_tokens_and_ends_are_at_once_and_others_together(monkeypatch):
+    loop = asyncio.get_running_loop()
+    outlet = Outlet(loop)
+    outlet._due = loop.time() + 0.15  # as after a sweep that cost much
+    stream, channel = Stream("r"), Channel(outlet)
+    stream.listen(channel.token, channel.ended)
+    start = loop.time()
+    stream.put("a", (1,))
+    await channel.wait()
+    assert loop.time() - start < 0.1
+    assert stream.poll().token_ids == (1,)
+    for token in range(2, 6):
+        stream.put("a", (token,))
+    await channel.wait()
+    assert loop.time() - start >= 0.14
+    assert stream.poll().token_ids == (2, 3, 4, 5)
+    outlet._due = loop.time() + 10
+    stream.put("a", (6,))
+    stream.close(FinishReason.STOP)
+    await asyncio.wait_for(channel.wait(), 1)
+    assert stream.poll().finish_reason is FinishReason.STOP
+
+
+async def test_a_sweep_that_cost_much_is_followed_by_a_pause(monkeypatch):
+    loop = asyncio.get_running_loop()
+    outlet = Outlet(loop)
+    spent = iter([1.0, 1.001])
+    monkeypatch.setattr(module.time, "thread_time", lambda: next(spent))
+    channel = Channel(outlet)
+    channel.token()
+    await channel.wait()
+    channel.token()
+    await channel.wait()
+    while not outlet._due:
+        await asyncio.sleep(0)
+    assert 0.03 < outlet._due - loop.time() <= 0.001 / module.SHARE
+
+
+async def test_a_reader_of_the_end_is_not_woken_by_tokens():
+    outlet = Outlet(asyncio.get_running_loop())
+    stream, channel = Stream("r"), Channel(outlet)
+    stream.listen(None, channel.ended)
+    waiting = asyncio.create_task(channel.wait())
+    stream.put("a", (1,))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    stream.close(FinishReason.STOP)
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_an_end_before_anybody_listened_is_told():
+    outlet = Outlet(asyncio.get_running_loop())
+    stream, channel = Stream("r"), Channel(outlet)
+    stream.put("a", (1,))
+    stream.close(FinishReason.STOP)
+    stream.listen(channel.token, channel.ended)
+    await asyncio.wait_for(channel.wait(), 1)
+    assert stream.poll().finish_reason is FinishReason.STOP

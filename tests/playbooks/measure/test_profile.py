@@ -1,0 +1,113 @@
+"""Profiles: stages that add up, kernels that are found, and words for what is hot."""
+
+import json
+
+import pytest
+
+from builders import tiny_spec, tiny_tensors
+from engine.config import EngineConfig
+from engine.errors import ConfigError
+from engine.request import Stamps
+from kernels import dispatch
+from model_files import write_hf
+from playbooks.load.arrivals import Closed
+from playbooks.measure.kernel_timer import TimedOps
+from playbooks.measure.profile import ProfileSpec, hot_spots, run_profile, stage_ms
+from playbooks.measure.work import EvenMix
+from playbooks.reports.schemas import schema_of, violations
+
+MIX = EvenMix(12, 12, 8, 0.3, 0.3, 40, 30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    spec = tiny_spec()
+    return write_hf(tmp_path_factory.mktemp("model"), spec, tiny_tensors(spec))
+
+
+def config(folder, kernels):
+    return EngineConfig(
+        model=str(folder), kernels=kernels, max_batch=8, token_budget=32, kv_memory=1 << 22
+    )
+
+
+@pytest.mark.parametrize("kernels", ["reference", "cpu"])
+def test_a_profile_under_load(folder, kernels, tmp_path):
+    trace = tmp_path / "trace.json"
+    seen = []
+    report = run_profile(
+        config(folder, kernels),
+        ProfileSpec(Closed(4), MIX, 12, trace_out=trace),
+        lambda done, total: seen.append((done, total)),
+    )
+    assert list(violations(json.loads(json.dumps(report)), schema_of("profile"))) == []
+    assert sum(row["share"] for row in report["stages"]) == pytest.approx(1)
+    parts = {row["part"]: row for row in report["steps"]["parts"]}
+    assert sum(row["share"] for row in parts.values()) == pytest.approx(1)
+    for kind in ("gemm", "attention", "append_kv", "rowwise"):
+        assert parts[kind]["ms"] > 0
+    inside = sum(parts[k]["ms"] for k in ("gemm", "attention", "append_kv", "rowwise"))
+    whole = report["steps"]["mean_ms"] * report["steps"]["count"]
+    assert inside <= whole
+    assert {row["stage"]: row["ms"]["n"] for row in report["stages"]}["tokenize"] == 12
+    assert next(r for r in report["stages"] if r["stage"] == "tokenize")["share"] > 0
+    assert report["warnings"] == []
+    assert report["hot_spots"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event.get("name") for event in events}
+    assert names & {"all layers", "attend"}
+    assert report["trace"]["steps"] > 1
+
+
+def test_one_short_request_is_warned_of(folder):
+    report = run_profile(config(folder, "reference"), ProfileSpec(Closed(1), MIX, 1))
+    assert "1 request, 1 at most at once" in report["warnings"][0]
+
+
+def test_a_trace_that_cannot_be_written_is_one_clear_line(folder, tmp_path):
+    spec = ProfileSpec(Closed(2), MIX, 2, trace_out=tmp_path / "none" / "trace.json")
+    with pytest.raises(ConfigError, match="--trace-out"):
+        run_profile(config(folder, "reference"), spec)
+
+
+def test_stages_are_arrival_to_return():
+    stamps = Stamps(arrival=1_000_000, received=2_000_000, tokenize_start=3_000_000,
+                    tokenize_end=5_000_000, queued=6_000_000, first_scheduled=9_000_000,
+                    finished=31_000_000, returned=40_000_000, detokenize_ns=500_000)  # fmt: skip
+    stamps.tokens.extend([15_000_000, 20_000_000, 30_000_000])
+    found = stage_ms(stamps)
+    assert found == {
+        "queue": 6.0, "tokenize": 2.0, "prefill": 6.0, "decode": 14.5, "detokenize": 0.5,
+        "return": 10.0,
+    }  # fmt: skip
+    assert sum(found.values()) == (40_000_000 - 1_000_000) / 1e6
+
+
+def test_hot_spots_are_sentences_the_greatest_first():
+    stages = [
+        {"stage": "queue", "share": 0.30},
+        {"stage": "tokenize", "share": 0.01},
+        {"stage": "decode", "share": 0.51},
+        {"stage": "prefill", "share": 0.18},
+    ]
+    parts = [("GEMM", 0.78), ("attention", 0.12), ("sampling", 0.01)]
+    steps = {"parts": [{"label": label, "share": share} for label, share in parts]}
+    spots = hot_spots(stages, steps)
+    assert spots[0].startswith(
+        "decode is 51% of request time; of a step 78% is GEMM, 12% attention"
+    )
+    assert [s.split()[0] for s in spots] == ["decode", "queue", "prefill"]
+    assert "GEMM" not in spots[2]
+
+
+def test_timed_operations_compute_what_the_backend_does():
+    import torch
+
+    backend = dispatch.select("reference")
+    ops = TimedOps(backend)
+    x = torch.randn(3, 8)
+    weight = torch.randn(8)
+    assert torch.equal(ops.rms_norm(x, weight, 1e-5), backend.rms_norm(x, weight, 1e-5))
+    spent = ops.spent_ms()
+    assert spent["rowwise"] > 0
+    assert spent["gemm"] == 0

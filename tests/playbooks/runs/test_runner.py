@@ -1,0 +1,391 @@
+"""The runner: it goes on, it stops when told to, and it always leaves its report."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from checkups import tiny_config, tiny_folder
+from engine.errors import ConfigError, EngineError
+from engine.execution.load import load_model
+from playbooks.measure.remote import UrlSite
+from playbooks.optlog import OptLog
+from playbooks.reports.schemas import schema_of, violations
+from playbooks.runs import events, procedures, runner, spec
+from playbooks.runs.procedures import Outcome
+from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.site import Site
+from repository import ROOT
+
+TINY = """
+title = "Tiny"
+[[steps]]
+kind = "environment"
+[[steps]]
+kind = "load"
+[steps.with]
+lengths = "lognormal:14,10,0.3"
+requests = 30
+shared_prefix = 8
+[[steps.gates]]
+metric = "error_rate"
+op = "<="
+value = 0
+[[steps]]
+kind = "quality"
+with = { size = "probe" }
+[[steps.gates]]
+metric = "mixed_answers"
+op = "=="
+value = 0
+[[steps]]
+kind = "soak"
+with = { requests = 48, waves = 6 }
+[[steps.gates]]
+metric = "left"
+op = "=="
+value = 0
+"""
+FOUR = """
+[[steps]]
+id = "a"
+kind = "soak"
+[[steps.gates]]
+metric = "left"
+op = "=="
+value = 0
+[[steps]]
+id = "b"
+kind = "profile"
+[[steps]]
+id = "c"
+kind = "sweep"
+when = "steps.a.verdict == 'pass'"
+[[steps]]
+id = "d"
+kind = "compare"
+when = "steps.a.grew > 0"
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def site(model):
+    config = tiny_config(model)
+    return Site(config, load_model(config))
+
+
+def book(text=FOUR):
+    return spec.read(text, Path("mine.toml"))
+
+
+def on_disk(report):
+    return json.loads(Path(report["folder"], "report.json").read_text())
+
+
+def stub(monkeypatch, **steps):
+    """Procedures in place of the real ones: the runner itself is what is tried here."""
+    plain = {kind: lambda site, params, clock: Outcome({}) for kind in ("profile", "sweep")}
+    monkeypatch.setattr(runner, "RUNS", {**procedures.RUNS, **plain, **steps})
+
+
+def soak_leaves(count):
+    return lambda site, params, clock: Outcome({"left": count, "growth": ()})
+
+
+# --- on a real engine -------------------------------------------------------------------------
+
+
+def test_a_healthy_engine_passes(site, tmp_path):
+    seen = []
+    report = run_playbook(book(TINY), site, CheckOptions(folder=tmp_path / "r"), seen.append)
+    assert report["verdict"] == "pass", report["findings"]
+    assert report["state"] == "done"
+    assert [row["verdict"] for row in report["steps"]] == ["pass"] * 4
+    assert [f["cause"] for f in report["findings"]] == ["healthy"]
+    assert {path.name for path in (tmp_path / "r").iterdir()} == {
+        "report.json", "report.md", "report.html",
+    }  # fmt: skip
+    assert list(violations(report, schema_of("check"))) == []
+    saved = on_disk(report)
+    assert saved["verdict"] == "pass"
+    assert list(violations(saved, schema_of("check"))) == []
+    assert saved["steps"][1]["metrics"]["requests"] == 30
+    kinds = [type(event) for event in seen]
+    assert kinds.count(events.StepStarted) == kinds.count(events.StepEnded) == 4
+    assert kinds.count(events.GateJudged) == 3
+    assert kinds[-1] is events.PlaybookEnded
+    moves = [e for e in seen if isinstance(e, events.StepProgress) and e.id == "soak"]
+    assert moves[-1].done <= moves[-1].total
+    (record,) = OptLog().read().records
+    assert record.title == "Check mine: pass"
+    assert str(tmp_path / "r" / "report.json") in record.artifacts
+
+
+def test_a_fault_fails_and_is_named_first(site):
+    report = run_playbook(book(TINY), site, CheckOptions(inject="leak_pages", log=False))
+    assert report["verdict"] == "fail"
+    assert report["fault"] == "leak_pages"
+    first = report["findings"][0]
+    assert (first["cause"], first["applies"]) == ("leak", "restart")
+    assert "pages" in first["evidence"][0]
+    assert site.alteration.touch is None
+    assert "leak" in Path(report["folder"], "report.md").read_text()
+    page = Path(report["folder"], "report.html").read_text()
+    assert "put into the engine on purpose" in page
+    assert "src=" not in page
+
+
+@pytest.mark.parametrize("name", ["kv_door", "growth", "error_rate", "mixed_answers"])
+def test_a_withheld_metric_makes_it_inconclusive(site, name):
+    report = run_playbook(book(TINY), site, CheckOptions(withheld=(name,), log=False))
+    assert report["verdict"] == "inconclusive"
+    gates = {g["metric"]: g["verdict"] for row in report["steps"] for g in row["gates"]}
+    missing = [name for f in report["findings"] for name in f["missing"]]
+    assert gates.get(name) == "inconclusive" or name in missing
+    assert "healthy" not in [finding["cause"] for finding in report["findings"]] or name in gates
+
+
+def test_what_nothing_looks_at_cannot_be_withheld(site):
+    with pytest.raises(ConfigError, match="nothing in mine looks at it"):
+        run_playbook(book(TINY), site, CheckOptions(withheld=("ttft_p99_ms",)))
+    with pytest.raises(ConfigError, match="embedded engine only"):
+        run_playbook(book(), UrlSite("http://localhost:9"), CheckOptions(inject="leak_pages"))
+
+
+# --- going on and stopping -------------------------------------------------------------------
+
+
+def test_a_failed_step_stops_nothing_unless_told_to(site, monkeypatch):
+    stub(monkeypatch, soak=soak_leaves(3))
+    report = run_playbook(book(), site, CheckOptions(log=False))
+    assert [row["verdict"] for row in report["steps"]] == [
+        "fail", "pass", "skipped", "inconclusive",
+    ]  # fmt: skip
+    assert report["verdict"] == "fail"
+    gate = report["steps"][0]["gates"][0]
+    assert (gate["value"], gate["verdict"]) == (3, "fail")
+    stopped = run_playbook(book(), site, CheckOptions(log=False, keep_going=False))
+    assert [row["verdict"] for row in stopped["steps"]] == ["fail", *["skipped"] * 3]
+    assert "a failed" in stopped["steps"][1]["reason"]
+
+
+def test_a_condition_that_cannot_be_known_is_inconclusive(site, monkeypatch):
+    stub(monkeypatch, soak=soak_leaves(0))
+    report = run_playbook(book(), site, CheckOptions(log=False))
+    assert [row["verdict"] for row in report["steps"]] == [
+        "pass", "pass", "pass", "inconclusive",
+    ]  # fmt: skip
+    assert "cannot be known" in report["steps"][3]["reason"]
+    assert report["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [(EngineError("the engine died"), "error"), (ZeroDivisionError("oops"), "error"),
+     (ConfigError("cannot be"), "error")],
+)  # fmt: skip
+def test_a_step_that_breaks_is_reported_and_the_others_run(site, monkeypatch, error, verdict):
+    def broken(site, params, clock):
+        raise error
+
+    stub(monkeypatch, soak=soak_leaves(0), profile=broken)
+    report = run_playbook(book(), site, CheckOptions(log=False))
+    assert report["steps"][1]["verdict"] == verdict
+    assert str(error) in report["steps"][1]["reason"]
+    assert len(report["steps"]) == 4
+    assert report["verdict"] == "error"
+    assert on_disk(report)["verdict"] == "error"
+
+
+def test_an_interrupt_ends_it_with_a_report(site, monkeypatch):
+    def interrupted(site, params, clock):
+        raise KeyboardInterrupt("ended by SIGTERM")
+
+    stub(monkeypatch, soak=soak_leaves(0), profile=interrupted)
+    report = run_playbook(book(), site, CheckOptions())
+    assert report["state"] == "interrupted"
+    assert report["verdict"] == "inconclusive"
+    assert [row["verdict"] for row in report["steps"]] == ["pass", "interrupted"]
+    assert report["not_run"] == ["c", "d"]
+    assert on_disk(report)["problem"] == "ended by SIGTERM"
+    assert Path(report["folder"], "report.html").exists()
+    assert len(OptLog().read().records) == 1
+
+
+def test_a_real_interrupt_in_the_middle_of_a_load(site):
+    """SIGINT to this very process, while requests are under way."""
+    text = TINY.replace("requests = 30", "requests = 100000\nduration_s = 60")
+    timers = []
+
+    def listener(event):
+        if isinstance(event, events.StepProgress) and event.done and not timers:
+            timers.append(threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)))
+            timers[0].start()
+
+    start = time.monotonic()
+    report = run_playbook(book(text), site, CheckOptions(log=False), listener)
+    assert report["state"] == "interrupted"
+    assert report["steps"][1]["verdict"] == "interrupted"
+    assert report["steps"][1]["metrics"]["requests"] > 0
+    assert time.monotonic() - start < 30
+
+
+def test_the_time_budget_is_kept(site, monkeypatch):
+    def slow(site, params, clock):
+        for done in range(1000):
+            time.sleep(0.02)
+            clock.check(done, 1000)
+        raise AssertionError("nobody stopped it")
+
+    stub(monkeypatch, soak=slow)
+    report = run_playbook(book(), site, CheckOptions(time_budget_s=0.2, log=False))
+    assert "time is over after" in report["steps"][0]["reason"]
+    assert report["steps"][0]["verdict"] == "inconclusive"
+    assert report["steps"][1]["reason"] == "the time budget is spent"
+    assert report["verdict"] == "inconclusive"
+    assert report["seconds"] < 5
+
+
+def test_a_load_is_cut_to_its_budget(site):
+    text = TINY.replace("requests = 30", "requests = 1000000")
+    report = run_playbook(book(text), site, CheckOptions(time_budget_s=3, log=False))
+    load = report["steps"][1]
+    assert load["verdict"] == "pass"
+    assert load["seconds"] < 8
+
+
+CANARY = """
+[[steps]]
+kind = "canary"
+gates = [{ metric = "rolled_back", op = "==", value = 0 }]
+[steps.with]
+candidate = ["token_budget=128"]
+arrivals = "poisson:20"
+lengths = "lognormal:8,4"
+time_scale = 0.02
+[[steps]]
+id = "after"
+kind = "environment"
+"""
+
+
+def test_a_canary_ends_with_its_budget_undecided(site):
+    report = run_playbook(book(CANARY), site, CheckOptions(time_budget_s=4, log=False))
+    canary = report["steps"][0]
+    assert canary["reason"] == "inconclusive: its time is over"
+    assert canary["verdict"] == canary["gates"][0]["verdict"] == "inconclusive"
+    assert canary["report"]["outcome"] == "undecided"
+    assert report["state"] == "done"
+    assert report["seconds"] < 30
+
+
+def test_an_interrupt_in_a_canary_ends_the_run(site):
+    timers = []
+
+    def listener(event):
+        if isinstance(event, events.StepProgress) and not timers:
+            timers.append(threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)))
+            timers[0].start()
+
+    report = run_playbook(book(CANARY), site, CheckOptions(log=False), listener)
+    assert timers
+    assert report["state"] == "interrupted"
+    assert report["steps"][0]["verdict"] == "interrupted"
+    assert report["not_run"] == ["after"]
+
+
+def test_a_report_folder_that_cannot_be_written_is_refused_at_once(site, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="report folder"):
+        run_playbook(book(), site, CheckOptions(folder=tmp_path / "file" / "r"))
+
+
+def test_numbers_that_are_none_do_not_reach_the_json(site, monkeypatch):
+    def odd(site, params, clock):
+        return Outcome({"left": float("nan"), "growth": ()}, report={"x": float("inf")})
+
+    stub(monkeypatch, soak=odd)
+    report = run_playbook(book(), site, CheckOptions(log=False))
+    assert report["steps"][0]["verdict"] == "inconclusive"
+    assert on_disk(report)["steps"][0]["report"] == {"x": None}
+
+
+# --- against a URL, and killed ------------------------------------------------------------------
+
+
+def test_steps_inside_the_engine_are_not_available_at_a_url(monkeypatch):
+    text = FOUR.replace('kind = "compare"\nwhen = "steps.a.grew > 0"', 'kind = "environment"')
+    monkeypatch.setattr(runner, "URL_RUNS", {})
+    report = run_playbook(book(text), UrlSite("http://localhost:9"), CheckOptions(log=False))
+    verdicts = [row["verdict"] for row in report["steps"]]
+    assert verdicts == ["not available", "not available", "skipped", "not available"]
+    assert report["steps"][0]["gates"][0]["verdict"] == "inconclusive"
+    assert report["verdict"] == "inconclusive"
+
+
+def test_a_target_that_is_not_there_is_an_error():
+    text = '[[steps]]\nkind = "load"\nwith = { requests = 3 }'
+    report = run_playbook(book(text), UrlSite("http://localhost:9"), CheckOptions(log=False))
+    assert report["steps"][0]["verdict"] == "error"
+    assert report["verdict"] == "error"
+
+
+BUILT_IN = dict(os.environ)
+"""Where the kernels are built already: not this test's own home."""
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from checkups import tiny_site
+from playbooks.runs import spec
+from playbooks.runs.events import StepStarted
+from playbooks.runs.runner import CheckOptions, run_playbook
+
+def tell(event):
+    if isinstance(event, StepStarted):
+        print(event.id, flush=True)
+
+book, site = spec.load(Path(sys.argv[1])), tiny_site(Path(sys.argv[2]))
+run_playbook(book, site, CheckOptions(folder=Path(sys.argv[4]), log=False), tell)
+"""
+
+
+def test_kill_9_leaves_what_was_done_and_the_next_run_works(model, site, tmp_path, home):
+    text = TINY.replace("requests = 48, waves = 6", "requests = 800, waves = 8, duration_s = 60")
+    playbook, folder = tmp_path / "mine.toml", tmp_path / "r"
+    playbook.write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, playbook, model, ROOT / "tests" / "support", folder],
+        stdout=subprocess.PIPE, text=True, env=BUILT_IN, cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert [process.stdout.readline().strip() for _ in range(4)] == [
+        "environment", "load", "quality", "soak",
+    ]  # fmt: skip
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    left = json.loads((folder / "report.json").read_text())
+    assert left["state"] == "running"
+    assert [row["id"] for row in left["steps"]] == ["environment", "load", "quality"]
+    assert left["steps"][1]["metrics"]["requests"] == 30
+    report = run_playbook(book(TINY), site, CheckOptions(folder=folder))
+    assert report["verdict"] == "pass"
+    assert json.loads((folder / "report.json").read_text())["state"] == "done"

@@ -1,0 +1,66 @@
+"""Runs C kernels in every format; started by test_sanitizers.py, not by pytest.
+
+torch's tensors come from malloc, so the address sanitizer guards their very ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+
+from kernels import cpu
+from kernels.cpu import build
+from kernels.layout import KvStep
+from kernels.weights import BLOCK_BYTES, RawWeight
+from kv_builders import VARIANTS, Shape, Variant, feed, make_cache, random_qkv, rope
+
+os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
+build.FLAGS += ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+SHAPE = Shape(page=32, head_dim=24, group=4)
+CHUNKS = [[50, 1, 19], [3, 40, 27], [16, 16, 32]]
+
+
+def weights() -> list[RawWeight]:
+    """One of every encoding, 21 × 96: no whole number of panels."""
+    dense = torch.randn(21, 96)
+    blocks = {
+        name: torch.randint(0, 60, (21, 3 * size), dtype=torch.uint8)
+        for name, size in BLOCK_BYTES.items()
+    }
+    return [
+        *(RawWeight.dense(dense.to(t)) for t in (torch.float32, torch.float16, torch.bfloat16)),
+        *(RawWeight(name, 21, 96, data) for name, data in blocks.items()),
+    ]
+
+
+def decoder() -> None:
+    for n in (1, 5, 64, 601):
+        cpu.rms_norm(torch.randn(3, n), torch.ones(n), 1e-5)
+        cpu.silu_mul(torch.randn(40, 2 * n))
+        cpu.argmax(torch.randn(3, n))
+    for rows in (1, 7):
+        for weight in weights():
+            packed = cpu.pack(weight)
+            cpu.linear(torch.randn(rows, weight.cols), packed, torch.ones(weight.rows))
+            cpu.embed(packed, torch.arange(rows))
+
+
+def cache() -> None:
+    for variant in VARIANTS:
+        xs = [random_qkv(sum(chunks), SHAPE, seed=i) for i, chunks in enumerate(CHUNKS)]
+        kv = make_cache(variant, SHAPE, sequences=3, tokens=80)
+        feed(cpu, kv, xs, CHUNKS, SHAPE)
+
+
+def overrun() -> None:
+    """The last token's page lies past the cache."""
+    kv = make_cache(Variant("fp16"), SHAPE, tokens=SHAPE.page)
+    step = KvStep.build(SHAPE.page, [1], [0], [[len(kv.pages)]], [-1])
+    cpu.append_kv(random_qkv(1, SHAPE), kv, step, rope(SHAPE))
+
+
+if __name__ == "__main__":
+    {"decoder": decoder, "cache": cache, "overrun": overrun}[sys.argv[1]]()
+    print("done")
