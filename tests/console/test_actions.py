@@ -132,7 +132,7 @@ def test_what_is_forbidden_is_dimmed_in_footer_and_help_with_the_reason():
 
 
 def test_what_an_engine_lacks_is_not_there():
-    extra = actions.Action("app.x", ("f9",), "f9", "x", "X", "Do x", needs="seek")
+    extra = actions.Action("app.x", ("f9",), "x", "X", "Do x", needs="seek")
     assert extra not in Scope(OVERVIEW, has=lambda attribute: False).actions()
     every = [a for a in ACTIONS if OVERVIEW in a.where]
     assert Scope(OVERVIEW, has=lambda attribute: True).actions() == every
