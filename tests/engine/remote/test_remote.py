@@ -12,7 +12,6 @@ from engine.request import FinishReason, SamplingParams
 from engine.snapshot import QueueState, Snapshot, SourceState
 from remote_pages import triton
 from remote_stub import URL, Server, SocketServer, page, with_value
-from repository import ROOT
 
 LIVE, STALE = SourceState.LIVE, SourceState.STALE
 UNREACHABLE = SourceState.UNREACHABLE
@@ -366,18 +365,3 @@ def test_triton_cannot_be_asked():
     engine.poll()
     with pytest.raises(NotAvailable, match="no OpenAI API"):
         engine.submit("hi", SamplingParams())
-
-
-def test_no_torch_is_loaded():
-    import subprocess
-    import sys
-
-    root = ROOT
-    code = (
-        "import sys, engine.remote.engine, engine.remote.fleet, engine.remote.selection\n"
-        "print(sorted({'torch', 'numpy', 'textual'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True
-    )
-    assert done.stdout.strip() == "[]"
