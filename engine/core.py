@@ -1,6 +1,6 @@
 """Engine: the front of the engine thread. Everything here may be called from any thread.
 
-Two crossings lead in and out of the thread: the intake (submit, cancel, reconfigure), and the
+Two crossings lead in and out of the thread: the intake (submit, cancel, call), and the
 outgoing streams with the latest Snapshot. What happens behind them is engine/loop.py.
 """
 
@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
-from engine.observing.ledger import Ledger
+from engine.observing.ledger import Ledger, take_ledger
 from engine.observing.telemetry import Telemetry
 from engine.request import Priority, Request, SamplingParams
-from engine.scheduling.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
+from engine.scheduling.intake import Call, Cancel, Intake, Submit
 from engine.scheduling.scheduler import Scheduler
 from engine.snapshot import Snapshot
 from engine.stream import Stream
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from engine.execution.calibration import Calibration
     from engine.execution.kv_cache import KvCache
     from engine.execution.runner import ModelRunner
-    from engine.loop import Stepper
+    from engine.loop import Loop
     from engine.models import LoadedModel
     from engine.scheduling.pages import PagePool
     from kernels.dispatch import Backend
 
+T = TypeVar("T")
 IDLE_WAIT_S = 0.25
 COLLECT_WAIT_S = 0.002
 """Between looks while a static batch fills."""
@@ -66,7 +67,7 @@ class Engine:
         self._intake = Intake()
         self._open: dict[str, Request] = {}
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "evewatch-tokenize")
-        self._stepper: Stepper | None = None
+        self._loop: Loop | None = None
         self._thread: threading.Thread | None = None
         self._serving: Future[None] = Future()
         """Done when the thread has loaded, with what stopped it from doing so."""
@@ -84,11 +85,11 @@ class Engine:
     def load(self) -> None:
         """Read the model and lay out the cache. Raises ModelError or ConfigError."""
         from engine.execution import load as setup
-        from engine.loop import Stepper
+        from engine.loop import Loop
 
-        if self._stepper is None:
+        if self._loop is None:
             parts = setup.build(self.config, self._loaded, self._calibration)
-            self._stepper = Stepper(self.config, parts, self._intake, self._open, self._clock)
+            self._loop = Loop(self.config, parts, self._intake, self._open, self._clock)
 
     def start(self) -> None:
         """Load and serve, both on a thread of its own; returns once it serves.
@@ -115,13 +116,13 @@ class Engine:
         self._intake.wake()
         if self._thread is not None:
             self._thread.join(timeout)
-        elif self._stepper is not None and not self._stopped:
+        elif self._loop is not None and not self._stopped:
             self._shut_down()
 
     def _run(self) -> None:
         try:
             self.load()
-            self.stepper.measure_memory()
+            self.loop.measure_memory()
         except BaseException as error:
             self._serving.set_exception(error)
             return
@@ -135,14 +136,14 @@ class Engine:
                 if self.scheduler.has_work:
                     self._intake.wait(COLLECT_WAIT_S)
                 else:
-                    self.stepper.publish()
+                    self.loop.publish()
                     self._intake.wait(IDLE_WAIT_S)
         finally:
             self._shut_down()
 
     def _shut_down(self) -> None:
         self._stopped = True
-        self.stepper.end_all()
+        self.loop.end_all()
 
     def __enter__(self) -> Engine:
         self.start()
@@ -153,7 +154,7 @@ class Engine:
 
     def step(self) -> bool:
         """One round by hand; False when there was nothing to compute."""
-        return self.stepper.step()
+        return self.loop.step()
 
     # --- requests ---------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class Engine:
         """
         if not isinstance(prompt, Encoded):
             check_prompt(prompt)
-        stepper = self.stepper
+        loop = self.loop
         now = self._clock()
         number = next(self._numbers)
         name = f"r-{number}"
@@ -208,7 +209,7 @@ class Engine:
         stream.stamps = request.stamps
         request.stamps.received = now
         request.stamps.arrival = arrival_ns or now
-        limit = timeout_s if timeout_s is not None else stepper.config.timeout_s
+        limit = timeout_s if timeout_s is not None else loop.config.timeout_s
         if limit is not None:
             request.deadline = now + int(limit * 1e9)
         with self._door:
@@ -266,110 +267,114 @@ class Engine:
         """Most sequences that run at once, 1 … max_batch."""
         if not 1 <= cap <= self.config.max_batch:
             raise ConfigError(f"cap: {cap} is outside 1 … {self.config.max_batch}")
-        self._intake.put(Reconfigure({"cap": cap}))
+        self._post(lambda: self.loop.set_cap(cap))
 
     def set_paused(self, paused: bool) -> None:
         """Stop or resume admitting waiting requests."""
-        self._intake.put(Reconfigure({"paused": paused}))
+        self._post(lambda: self.loop.set_paused(paused))
 
     def set_dynamic(self, dynamic: bool) -> None:
         """Let the cap move with the queue, or keep it where it is."""
-        self._intake.put(Reconfigure({"dynamic": dynamic}))
+        self._post(lambda: self.loop.set_dynamic(dynamic))
 
     def set_max_wait(self, milliseconds: float) -> None:
         """How long a static batch waits to fill; a moving cap opens for one that waited so."""
         if not 0 < milliseconds < math.inf:
             raise ConfigError(f"max_wait_ms: expected a number above 0, got {milliseconds!r}")
-        self._intake.put(Reconfigure({"max_wait_ms": float(milliseconds)}))
+        self._post(lambda: self.loop.set_max_wait(float(milliseconds)))
 
     def set_draining(self, draining: bool) -> None:
         """Finish what was accepted and reject what comes from now on; or accept again."""
-        self._intake.put(Reconfigure({"draining": draining}))
+        self._post(lambda: self.loop.set_draining(draining))
 
     # --- what can be seen -----------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """The latest one; taking it makes the engine build the next, at most four a second."""
-        if self._stepper is None:
+        if self._loop is None:
             return Snapshot()
-        self._stepper.wanted = True
-        return self._stepper.snapshot
+        self._loop.wanted = True
+        return self._loop.snapshot
 
     def watch_pages(self, seconds: float = 2.0) -> None:
         """Snapshots of the next seconds say whose each page is and how old: a panel that draws
         it asks again and again."""
-        if self._stepper is not None:
-            self._stepper.pages_until = time.monotonic() + seconds
+        if self._loop is not None:
+            self._loop.pages_until = time.monotonic() + seconds
 
     def alarm(self) -> str | None:
         """Why nobody can be served, or None: from any thread, and of a hung engine too."""
-        if self._stepper is None:
+        if self._loop is None:
             return "the model is not loaded yet"
         if self._closed:
             return "the engine is stopping" if not self._stopped else "the engine has stopped"
-        if self._stepper.watchdog.reason is not None:
-            return self._stepper.watchdog.reason
-        silent = (self._clock() - self._stepper.round_began) / 1e9
+        if self._loop.watchdog.reason is not None:
+            return self._loop.watchdog.reason
+        silent = (self._clock() - self._loop.round_began) / 1e9
         if self._thread is not None and silent > self.config.stall_s + IDLE_WAIT_S:
             return f"the engine's thread has been in one step for {silent:.0f} s"
         return None
 
     def ledger(self, timeout: float = 10.0) -> Ledger:
-        """Who holds what, as the engine thread sees it between two steps."""
-        answer: Future[Ledger] = Future()
-        self._intake.put(Inspect(answer))
-        self._look_in()
-        return answer.result(timeout)
-
-    def _look_in(self) -> None:
-        """Where no thread serves the intake, this call does."""
-        if self._thread is None or self._stopped:
-            self.stepper.step()
+        """Who holds what, as the loop sees it between two steps."""
+        return self.call(lambda: take_ledger(self.loop), timeout)
 
     def reset(self, timeout: float = 10.0) -> None:
         """Forget what was measured and what the prefix cache keeps: after a warm-up, say."""
-        done: Future[None] = Future()
-        self._intake.put(Reset(done))
-        self._look_in()
-        done.result(timeout)
+        self.call(self.loop.reset, timeout)
+
+    def call(self, function: Callable[[], T], timeout: float = 10.0) -> T:
+        """Run `function` between two steps, on the loop's thread, and give what it gives.
+
+        Where no thread serves the intake, this call does. TimeoutError after `timeout` seconds.
+        """
+        answer = self._post(function)
+        if self._thread is None or self._stopped:
+            self.loop.step()
+        return answer.result(timeout)
+
+    def _post(self, function: Callable[[], T]) -> Future[T]:
+        answer: Future[T] = Future()
+        self._intake.put(Call(function, answer))
+        return answer
 
     @property
-    def stepper(self) -> Stepper:
-        if self._stepper is None:
+    def loop(self) -> Loop:
+        if self._loop is None:
             raise EngineStopped("the model is not loaded yet; call start() or load()")
-        return self._stepper
+        return self._loop
 
     @property
     def loaded(self) -> LoadedModel:
-        return self.stepper.loaded
+        return self.loop.loaded
 
     @property
     def cache(self) -> KvCache:
-        return self.stepper.cache
+        return self.loop.cache
 
     @property
     def runner(self) -> ModelRunner:
-        return self.stepper.runner
+        return self.loop.runner
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.stepper.scheduler
+        return self.loop.scheduler
 
     @property
     def pool(self) -> PagePool:
-        return self.stepper.scheduler.pool
+        return self.loop.scheduler.pool
 
     @property
     def telemetry(self) -> Telemetry:
-        return self.stepper.telemetry
+        return self.loop.telemetry
 
     @property
     def backend(self) -> Backend:
-        return self.stepper.backend
+        return self.loop.backend
 
     @property
     def device(self) -> str:
-        return self.stepper.device
+        return self.loop.device
 
 
 __all__ = ["Completion", "Engine", "Prompt", "completion"]

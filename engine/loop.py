@@ -1,4 +1,4 @@
-"""Stepper: everything that belongs to the engine thread, and the step itself.
+"""Loop: everything that belongs to the engine thread, and the step itself.
 
 `step` reads as the architecture: take in → plan → build, run, sample → apply → record. Nothing
 here may be touched from another thread, but for the latest Snapshot.
@@ -11,19 +11,17 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.execution.load import Parts
-from engine.observing.ledger import take_ledger
 from engine.observing.observer import observe
 from engine.observing.pageview import Owners
 from engine.observing.telemetry import StepRecord, Telemetry
 from engine.observing.watchdog import Watchdog
 from engine.request import FinishReason, Request, Status
 from engine.scheduling.cap import BatchController, Objective
-from engine.scheduling.intake import Cancel, Inspect, Intake, Reconfigure, Reset, Submit
+from engine.scheduling.intake import Call, Cancel, Intake, Submit
 from engine.scheduling.scheduler import Plan
 from engine.scheduling.static import Static
 from engine.snapshot import Snapshot
@@ -34,7 +32,7 @@ log = logging.getLogger("evewatch.engine")
 SNAPSHOT_INTERVAL_S = 0.25
 
 
-class Stepper:
+class Loop:
     def __init__(
         self,
         config: EngineConfig,
@@ -114,13 +112,8 @@ class Stepper:
                     found = self.open.get(request_id)
                     if found is not None and found.status is not Status.NEW:
                         self.finish(found, FinishReason.CANCELLED)
-                case Reconfigure(changes):
-                    self._reconfigure(changes)
-                case Inspect(answer):
-                    answer.set_result(take_ledger(self))
-                case Reset(done):
-                    self._reset()
-                    done.set_result(None)
+                case Call():
+                    command.run()
 
     def _compute(self, plan: Plan, record: StepRecord) -> list[tuple[Request, int | None]]:
         times = [self._clock()]
@@ -276,7 +269,8 @@ class Stepper:
             self.telemetry.meters.totals["preemptions"] += 1
             self.telemetry.event("preempt", f"preempted {request.id}")
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Forget what was measured and what the prefix cache keeps."""
         pool = self.scheduler.pool
         pool.drop_cached()
         pool.peak_used = pool.used
@@ -284,32 +278,40 @@ class Stepper:
 
     # --- settings that move ---------------------------------------------------------------
 
-    def _reconfigure(self, changes: dict[str, Any]) -> None:
-        if "cap" in changes:
-            self._set_cap(changes["cap"], "set by hand")
-        if "paused" in changes and changes["paused"] != self.scheduler.paused:
-            self.scheduler.paused = changes["paused"]
-            state = "paused" if self.scheduler.paused else "resumed"
-            self.telemetry.event("pause", f"admission {state}")
-        if "dynamic" in changes and changes["dynamic"] != self.dynamic:
-            self.dynamic = changes["dynamic"]
-            self.telemetry.event("config", f"dynamic batch {'on' if self.dynamic else 'off'}")
-        if "max_wait_ms" in changes and changes["max_wait_ms"] != self.max_wait_ms:
-            self._set_max_wait(changes["max_wait_ms"])
-        if "draining" in changes and changes["draining"] != self.draining:
-            self.draining = changes["draining"]
-            what = "draining: nothing new is accepted" if self.draining else "accepting again"
+    def set_cap(self, cap: int) -> None:
+        self._set_cap(cap, "set by hand")
+        self.publish()
+
+    def set_paused(self, paused: bool) -> None:
+        if paused != self.scheduler.paused:
+            self.scheduler.paused = paused
+            self.telemetry.event("pause", f"admission {'paused' if paused else 'resumed'}")
+        self.publish()
+
+    def set_dynamic(self, dynamic: bool) -> None:
+        if dynamic != self.dynamic:
+            self.dynamic = dynamic
+            self.telemetry.event("config", f"dynamic batch {'on' if dynamic else 'off'}")
+        self.publish()
+
+    def set_draining(self, draining: bool) -> None:
+        if draining != self.draining:
+            self.draining = draining
+            what = "draining: nothing new is accepted" if draining else "accepting again"
             self.telemetry.event("config", what)
         self.publish()
 
-    def _set_max_wait(self, milliseconds: float) -> None:
+    def set_max_wait(self, milliseconds: float) -> None:
         """Tell both who wait by it: a batch that fills, and the moving cap."""
         before, self.max_wait_ms = self.max_wait_ms, milliseconds
         policy, controller = self.scheduler.policy, self._controller
         if isinstance(policy, Static):
             policy.max_wait_ns = int(milliseconds * 1e6)
         controller.objective = replace(controller.objective, max_wait_ms=milliseconds)
-        self.telemetry.event("config", f"longest wait {before:g} → {milliseconds:g} ms")
+        if milliseconds != before:
+            change = f"{before:g} → {milliseconds:g} ms"
+            self.telemetry.event("config", f"longest wait {change}")
+        self.publish()
 
     def _set_cap(self, cap: int, why: str) -> None:
         if cap != self.scheduler.cap:

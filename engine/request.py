@@ -43,6 +43,8 @@ class Priority(IntEnum):
     LOW = 2
 
 
+STAGES = ("queue", "tokenize", "prefill", "decode", "detokenize", "return")
+"""Of a request's life in the engine: docs/measurement.md."""
 MAX_TOKENS_LIMIT = 1_000_000
 MAX_LOGPROBS = 20
 
@@ -120,8 +122,6 @@ class Stamps:
     queued: int = 0
     first_scheduled: int = 0
     finished: int = 0
-    returned: int = 0
-    """The reader took the last event out of the stream."""
     detokenize_ns: int = 0
     tokens: array[int] = field(default_factory=lambda: array("q"))
     """When each output token was there."""
@@ -138,6 +138,24 @@ class Stamps:
         """Milliseconds between two stamps; None when either has not happened."""
         first, last = getattr(self, start), getattr(self, stop)
         return (last - first) / 1e6 if first and last else None
+
+    @property
+    def stages_ms(self) -> tuple[float, ...]:
+        """Milliseconds of each of STAGES of a finished request; in all received → finished.
+
+        Waiting for a tokenizer is tokenizing, not queueing.
+        """
+        tokenized = self.tokenize_end > self.received
+        decode = self.span_ms("first_token", "last_token") or 0.0
+        detokenize = min(self.detokenize_ns / 1e6, decode)
+        return (
+            self.span_ms("tokenize_end" if tokenized else "received", "first_scheduled") or 0.0,
+            (self.span_ms("received", "tokenize_end") or 0.0) if tokenized else 0.0,
+            self.span_ms("first_scheduled", "first_token") or 0.0,
+            decode - detokenize,
+            detokenize,
+            self.span_ms("last_token", "finished") or 0.0,
+        )
 
     @property
     def tpot_ms(self) -> float | None:
@@ -159,8 +177,6 @@ class Request:
     id: str
     params: SamplingParams
     stream: Stream
-    prompt: str | None = None
-    """Set when text was submitted; None when token ids were."""
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     status: Status = Status.NEW

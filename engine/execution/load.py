@@ -64,8 +64,7 @@ def build(
     kind = _runner_kind(config, device, backend)
     runner = kind(loaded.model, cache, device, config.max_batch, max_model_len)
     sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.argmax)
-    identity = f"{loaded.identity} {layout} {calibration and calibration.digest}"
-    scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len, identity)
+    scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len)
     return Parts(loaded, cache, runner, sampler, backend, device, scheduler)
 
 

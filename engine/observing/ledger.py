@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.loop import Stepper
+    from engine.loop import Loop
 
 CLASSES = ("requests", "tokenizing", "streams", "texts", "pages", "prefix refs", "slabs")
 UNOWNED = "(nobody)"
@@ -46,15 +46,15 @@ class Ledger:
         return {name: change for name, change in changes.items() if change}
 
 
-def take_ledger(stepper: Stepper) -> Ledger:
+def take_ledger(loop: Loop) -> Ledger:
     """On the engine's thread."""
     held: dict[str, Counter[str]] = {name: Counter() for name in CLASSES}
-    scheduler, pool = stepper.scheduler, stepper.scheduler.pool
-    for request in list(stepper.open.values()):
+    scheduler, pool = loop.scheduler, loop.scheduler.pool
+    for request in list(loop.open.values()):
         held["requests"][request.id] = 1
         held["streams"][request.id] = not request.stream.closed
         held["tokenizing"][request.id] = request.stamps.queued == 0
-    for name in stepper.texts:
+    for name in loop.texts:
         held["texts"][name] = 1
     pages, slabs = 0, 0
     for request in [*scheduler.running.values(), *scheduler.policy.kept()]:

@@ -24,7 +24,7 @@ from engine.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from engine.loop import Stepper
+    from engine.loop import Loop
 
 EVENTS_SHOWN = 50
 REQUESTS_SHOWN = 256
@@ -32,33 +32,33 @@ SATURATION_ALARM = 0.01
 """More clipped values than this and the calibration does not fit the work."""
 
 
-def observe(stepper: Stepper, seq: int) -> Snapshot:
-    now, telemetry = time.monotonic(), stepper.telemetry
-    _watch_saturation(stepper)
+def observe(loop: Loop, seq: int) -> Snapshot:
+    now, telemetry = time.monotonic(), loop.telemetry
+    _watch_saturation(loop)
     state = machine().read()
     return Snapshot(
         seq=seq,
         time=time.time(),
-        engine=_info(stepper, now),
-        queue=_queue(stepper, now),
-        batch=_batch(stepper, now),
-        kv=_kv(stepper),
-        memory=_memory(stepper, state),
+        engine=_info(loop, now),
+        queue=_queue(loop, now),
+        batch=_batch(loop, now),
+        kv=_kv(loop),
+        memory=_memory(loop, state),
         gpus=state.gpus,
         latency=telemetry.latency(now),
         stages=telemetry.stages(now),
         steps=telemetry.step_shares(now),
         finished=dict(telemetry.finished),
         events=tuple(telemetry.events)[-EVENTS_SHOWN:],
-        ledger=take_ledger(stepper).totals,
-        requests=_requests(stepper.scheduler, time.monotonic_ns()),
+        ledger=take_ledger(loop).totals,
+        requests=_requests(loop.scheduler, time.monotonic_ns()),
     )
 
 
-def _watch_saturation(stepper: Stepper) -> None:
-    clipped = stepper.cache.saturation_ratio or 0.0
+def _watch_saturation(loop: Loop) -> None:
+    clipped = loop.cache.saturation_ratio or 0.0
     if clipped > SATURATION_ALARM:
-        stepper.telemetry.event(
+        loop.telemetry.event(
             "saturation",
             f"{clipped:.1%} of K and V values were clipped: the calibration does not fit this "
             "work; run `evewatch calibrate` on prompts like it, or use int8_channel",
@@ -66,24 +66,24 @@ def _watch_saturation(stepper: Stepper) -> None:
         )
 
 
-def _info(stepper: Stepper, now: float) -> EngineInfo:
-    backend = stepper.backend
+def _info(loop: Loop, now: float) -> EngineInfo:
+    backend = loop.backend
     return EngineInfo(
-        model=stepper.loaded.spec.name,
-        device=stepper.device,
+        model=loop.loaded.spec.name,
+        device=loop.device,
         kernels=backend.name,
         note=None if backend.name != "reference" else backend.reason,
-        policy=stepper.config.policy,
-        max_model_len=stepper.scheduler.max_model_len,
-        uptime_s=now - stepper.telemetry.started,
-        paused=stepper.scheduler.paused,
-        alarm=stepper.watchdog.reason,
-        draining=stepper.draining,
+        policy=loop.config.policy,
+        max_model_len=loop.scheduler.max_model_len,
+        uptime_s=now - loop.telemetry.started,
+        paused=loop.scheduler.paused,
+        alarm=loop.watchdog.reason,
+        draining=loop.draining,
     )
 
 
-def _queue(stepper: Stepper, now: float) -> QueueState:
-    telemetry, waiting = stepper.telemetry, stepper.scheduler.waiting
+def _queue(loop: Loop, now: float) -> QueueState:
+    telemetry, waiting = loop.telemetry, loop.scheduler.waiting
     oldest = waiting.oldest_arrival()
     return QueueState(
         waiting=len(waiting),
@@ -96,36 +96,36 @@ def _queue(stepper: Stepper, now: float) -> QueueState:
     )
 
 
-def _batch(stepper: Stepper, now: float) -> BatchState:
-    recent, totals = stepper.telemetry.recent_steps(now), stepper.telemetry.totals
+def _batch(loop: Loop, now: float) -> BatchState:
+    recent, totals = loop.telemetry.recent_steps(now), loop.telemetry.totals
     return BatchState(
-        running=len(stepper.scheduler.running),
-        cap=stepper.scheduler.cap,
-        cap_max=stepper.config.max_batch,
-        dynamic=stepper.dynamic,
+        running=len(loop.scheduler.running),
+        cap=loop.scheduler.cap,
+        cap_max=loop.config.max_batch,
+        dynamic=loop.dynamic,
         step_ms=recent["step_ms"],
         prefill_tokens=recent["prefill_tokens"],
         decode_tokens=recent["decode_tokens"],
-        bound_by=stepper.bound_by,
-        bound_shares=stepper.telemetry.bound_shares(now),
+        bound_by=loop.bound_by,
+        bound_shares=loop.telemetry.bound_shares(now),
         output_tok_s=recent["output_tok_s"],
         prompt_tok_s=recent["prompt_tok_s"],
         steps_total=totals["steps"],
         output_tokens_total=totals["output_tokens"],
         prompt_tokens_total=totals["prefill_tokens"],
         preemptions_total=totals["preemptions"],
-        preemption_tax=stepper.scheduler.preemption_tax,
+        preemption_tax=loop.scheduler.preemption_tax,
         padding_tokens_total=totals["padding_tokens"],
-        max_wait_ms=stepper.max_wait_ms,
+        max_wait_ms=loop.max_wait_ms,
     )
 
 
-def _kv(stepper: Stepper) -> KvState:
-    pool, cache, layout = stepper.scheduler.pool, stepper.cache, stepper.cache.layout
+def _kv(loop: Loop) -> KvState:
+    pool, cache, layout = loop.scheduler.pool, loop.cache, loop.cache.layout
     shared = (pool.references - pool.used) * pool.page_tokens
-    tokens = stepper.scheduler.tokens_in_cache - shared
+    tokens = loop.scheduler.tokens_in_cache - shared
     fp16 = tokens * layout.fp16_bytes_per_token * len(cache.layers)
-    shadow = stepper.scheduler.shadow
+    shadow = loop.scheduler.shadow
     places = pool.used * pool.page_tokens
     return KvState(
         format=layout.fmt.name,
@@ -145,23 +145,23 @@ def _kv(stepper: Stepper) -> KvState:
         effective_ratio=cache.bytes_in_use(pool) / fp16 if fp16 else None,
         saturation_ratio=cache.saturation_ratio,
         pool_bytes=cache.bytes,
-        largest_fit_tokens=min(pool.available * pool.page_tokens, stepper.scheduler.max_model_len),
-        shadow_largest_fit_tokens=min(shadow.largest_fit, stepper.scheduler.max_model_len),
+        largest_fit_tokens=min(pool.available * pool.page_tokens, loop.scheduler.max_model_len),
+        shadow_largest_fit_tokens=min(shadow.largest_fit, loop.scheduler.max_model_len),
         shadow_fragmentation=shadow.fragmentation,
         prefix_hit_ratio=_hit_ratio(pool.index),
         evictions_total=pool.evictions,
-        **_page_details(stepper),
+        **_page_details(loop),
     )
 
 
-def _page_details(stepper: Stepper) -> dict[str, Any]:
+def _page_details(loop: Loop) -> dict[str, Any]:
     """Owners, their names and ages of the pages and the shadow's map, while somebody looks."""
-    if time.monotonic() >= stepper.pages_until:
+    if time.monotonic() >= loop.pages_until:
         return {}
-    scheduler = stepper.scheduler
+    scheduler = loop.scheduler
     pool = scheduler.pool
     holders = [*scheduler.running.values(), *scheduler.policy.kept()]
-    owners, names = stepper.page_owners.map(pool.total, ((r.id, r.pages) for r in holders))
+    owners, names = loop.page_owners.map(pool.total, ((r.id, r.pages) for r in holders))
     return {
         "page_owners": owners,
         "owner_names": names,
@@ -170,7 +170,7 @@ def _page_details(stepper: Stepper) -> dict[str, Any]:
     }
 
 
-def _memory(stepper: Stepper, state: MachineState) -> MemoryState:
+def _memory(loop: Loop, state: MachineState) -> MemoryState:
     return MemoryState(
         rss_bytes=state.rss_bytes,
         available_bytes=state.available_bytes,
@@ -178,26 +178,26 @@ def _memory(stepper: Stepper, state: MachineState) -> MemoryState:
         cores=cores(),
         device_used_bytes=state.device_used_bytes,
         device_total_bytes=state.device_total_bytes,
-        bandwidth_bytes_s=_bandwidth(stepper),
-        bandwidth_peak_bytes_s=stepper.bandwidth_peak,
-        allocators=(_kv_allocator(stepper), *state.allocators),
+        bandwidth_bytes_s=_bandwidth(loop),
+        bandwidth_peak_bytes_s=loop.bandwidth_peak,
+        allocators=(_kv_allocator(loop), *state.allocators),
     )
 
 
-def _bandwidth(stepper: Stepper) -> float | None:
+def _bandwidth(loop: Loop) -> float | None:
     """Bytes a second that steps have read since the last Snapshot; None without a step."""
-    now = stepper.telemetry.bytes_read(stepper.loaded.model.weight_bytes)
-    (before, then), stepper.bytes_read = stepper.bytes_read, now
+    now = loop.telemetry.bytes_read(loop.loaded.model.weight_bytes)
+    (before, then), loop.bytes_read = loop.bytes_read, now
     moved, seconds = now[0] - before, now[1] - then
     return moved / seconds if seconds > 0 and moved >= 0 else None
 
 
-def _kv_allocator(stepper: Stepper) -> AllocatorState:
+def _kv_allocator(loop: Loop) -> AllocatorState:
     """The pool: all of it, what requests and the prefix cache hold, and the tokens' own bytes."""
-    pool, cache = stepper.scheduler.pool, stepper.cache
+    pool, cache = loop.scheduler.pool, loop.cache
     cached = pool.cached * cache.layout.page_bytes * len(cache.layers)
     shared = (pool.references - pool.used) * pool.page_tokens
-    tokens = stepper.scheduler.tokens_in_cache - shared
+    tokens = loop.scheduler.tokens_in_cache - shared
     return AllocatorState(
         "KV pool",
         cache.bytes,

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.observing.machine import cores
 from engine.observing.meters import SERVED, Meters
-from engine.request import FinishReason, Request
+from engine.request import STAGES, FinishReason, Request
 from engine.scheduling.scheduler import Plan
 from engine.snapshot import (
     Event,
@@ -36,9 +36,8 @@ EVENT_INTERVAL_S = 60.0
 """A repeating kind of anomaly is written once in this time, with its count."""
 
 STEP_PARTS = ("plan", "build", "forward_prefill", "forward_decode", "sample", "apply", "telemetry")
-STAGES = ("queue", "tokenize", "prefill", "decode", "detokenize", "return")
 LATENCIES = ("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms")
-BOUNDS = ("queue", "cap", "kv", "token_budget", "batch", "compute")
+BOUNDS = ("queue", "cap", "kv", "token_budget", "batch")
 """What can limit a step, as the ring of steps numbers it."""
 EDGES_MS = tuple(m * 10.0**e for e in range(6) for m in (1, 1.5, 2, 3, 5, 7))
 """Of histograms: six buckets a decade, 1 ms to 700 s."""
@@ -166,7 +165,7 @@ class Telemetry:
                 stamps.tpot_ms,
                 stamps.span_ms("arrival", "last_token"),
             )
-            row = (stamps.finished / 1e9, *values, *stage_times(request))
+            row = (stamps.finished / 1e9, *values, *stamps.stages_ms)
             self.ended.append(tuple(np.nan if x is None else x for x in row))
 
     def event(self, kind: str, text: str, limit: bool = False) -> None:
@@ -281,18 +280,3 @@ def histogram(values: np.ndarray) -> Histogram | None:
     places = np.searchsorted(EDGES_MS, values)
     counts = np.bincount(places, minlength=len(EDGES_MS) + 1)
     return Histogram(EDGES_MS, tuple(counts.tolist()))
-
-
-def stage_times(request: Request) -> tuple[float, ...]:
-    """Milliseconds of the six stages of a finished request, in the order of STAGES."""
-    stamps = request.stamps
-    decode = stamps.span_ms("first_token", "last_token") or 0.0
-    detokenize = stamps.detokenize_ns / 1e6
-    return (
-        stamps.span_ms("queued", "first_scheduled") or 0.0,
-        stamps.span_ms("tokenize_start", "tokenize_end") or 0.0,
-        stamps.span_ms("first_scheduled", "first_token") or 0.0,
-        max(decode - detokenize, 0.0),
-        detokenize,
-        stamps.span_ms("last_token", "finished") or 0.0,
-    )

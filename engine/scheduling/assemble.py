@@ -10,20 +10,17 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.static import Static
 
 
-def make_scheduler(
-    config: EngineConfig, pages: int, slabs: int, max_model_len: int, identity: str = ""
-) -> Scheduler:
+def make_scheduler(config: EngineConfig, pages: int, slabs: int, max_model_len: int) -> Scheduler:
     """The scheduler and pool that the settings ask for.
 
-    `identity` tells model, KV format and calibration apart in the prefix index. The prefix
-    cache needs pages that can be shared, so the baselines have none.
+    The prefix cache needs pages that can be shared, so the baselines have none.
     """
     paged = (config.policy, config.allocator) == ("continuous", "paged")
     pool: PagePool
     if config.allocator == "contiguous":
         pool = ContiguousPool(pages, config.page_tokens, slabs)
     else:
-        index = PrefixIndex(identity) if paged and config.prefix_cache else None
+        index = PrefixIndex() if paged and config.prefix_cache else None
         pool = PagePool(pages, config.page_tokens, slabs, index)
     policy: Static | Continuous = Continuous()
     if config.policy == "static":

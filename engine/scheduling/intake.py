@@ -1,15 +1,14 @@
-"""The one way into the engine thread: submit, cancel, reconfigure. Safe from any thread."""
+"""The one way into the loop's thread: submit, cancel, call. Safe from any thread."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from engine.observing.ledger import Ledger
 from engine.request import Request
 
 
@@ -24,27 +23,23 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconfigure:
-    """Live settings to change: cap, paused, dynamic, max_wait_ms, draining."""
+class Call:
+    """Run `function` on the loop's thread, between two steps; `future` gets what it gives."""
 
-    changes: dict[str, Any]
+    function: Callable[[], Any]
+    future: Future[Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Inspect:
-    """The engine thread puts its ledger into `answer`."""
-
-    answer: Future[Ledger]
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Forget telemetry and cached pages; `answer` is set when done."""
-
-    answer: Future[None]
+    def run(self) -> None:
+        """What it raises goes to whoever waits, and ends nothing else."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self.function())
+        except BaseException as error:
+            self.future.set_exception(error)
 
 
-Command = Submit | Cancel | Reconfigure | Inspect | Reset
+Command = Submit | Cancel | Call
 
 
 class Intake:

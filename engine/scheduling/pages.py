@@ -95,9 +95,6 @@ class PagePool:
         """Would `allocate` give so many now?"""
         return count <= self.available
 
-    def is_cached(self, page: int) -> bool:
-        return self._states[page] == CACHED
-
     def page_map(self) -> str:
         """One letter a page in pool order: f(ree), o(pen), s(ealed), c(ached)."""
         return self._states.decode("ascii")

@@ -1,9 +1,8 @@
 """The prefix index: which sealed page holds the K and V of which tokens after which others.
 
 A page is known by (the node of the page before it, its own tokens): the dictionary compares
-the token ids themselves, so a hit can never be a mere collision of hashes. The first node
-stands for model, KV format and calibration; pages of another format have another root and
-can never be met.
+the token ids themselves, so a hit can never be a mere collision of hashes. An index belongs to
+one pool, and so to one model, KV format and calibration.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Key = tuple[int, tuple[int, ...]]
+ROOT = 0
+"""The node before a first page."""
 
 
 class PrefixIndex:
-    def __init__(self, identity: str = "") -> None:
-        self.root = hash(identity)
+    def __init__(self) -> None:
         self._page: dict[Key, int] = {}
         self._key: dict[int, Key] = {}
         self._node: dict[int, int] = {}
@@ -32,7 +32,7 @@ class PrefixIndex:
     def find(self, tokens: Sequence[int], page_tokens: int) -> list[int]:
         """Pages that hold the longest known prefix of `tokens`, whole pages only."""
         pages: list[int] = []
-        node = self.root
+        node = ROOT
         for start in range(0, len(tokens) - page_tokens + 1, page_tokens):
             page = self._page.get((node, tuple(tokens[start : start + page_tokens])))
             if page is None:
@@ -43,7 +43,7 @@ class PrefixIndex:
 
     def node_after(self, page: int | None) -> int:
         """The node that stands for `page` and all before it; the root for None."""
-        return self.root if page is None else self._node[page]
+        return ROOT if page is None else self._node[page]
 
     def publish(self, page: int, parent: int, tokens: Sequence[int]) -> int:
         """A page has sealed: make it known. Returns the node for what follows it.

@@ -5,7 +5,7 @@ cache, and a Plan says how many tokens each one catches up in this step. Prefill
 prefill, decode and recompute after preemption are all the same thing.
 
 This module holds the sets (waiting, running), what each request holds, and the moves between
-them. Which request gets what in a step is the policy's business: engine/scheduling/batching.py.
+them. Which request gets what in a step is the policy's business: engine/scheduling/continuous.py.
 """
 
 from __future__ import annotations
@@ -139,9 +139,6 @@ class Scheduler:
         self.waiting.add(request)
         if request.deadline:
             heapq.heappush(self._deadlines, (request.deadline, request.number, request))
-
-    def find(self, request_id: str) -> Request | None:
-        return self.running.get(request_id) or self.waiting.get(request_id)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request in any state, from either set; harmless when it has ended."""

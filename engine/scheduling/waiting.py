@@ -35,11 +35,6 @@ class WaitingQueue:
         """All of them, in the order of their turn."""
         return heapq.merge(*(level.values() for level in self._levels.values()), key=turn)
 
-    def get(self, request_id: str) -> Request | None:
-        return next(
-            (level[request_id] for level in self._levels.values() if request_id in level), None
-        )
-
     def add(self, request: Request) -> None:
         self._levels[request.priority][request.id] = request
 

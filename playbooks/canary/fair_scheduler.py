@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from engine.core import Engine
+from engine.scheduling.intake import Call
 from playbooks.canary.busy import BusyLog
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Turns:
         """Nanoseconds that each has computed, idle time made up for."""
         self._busy: dict[str, bool] = {}
         self._log: dict[str, BusyLog] = {}
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._calls: deque[Call] = deque()
 
     def load(self) -> None:
         """Raises ModelError or ConfigError."""
@@ -60,7 +61,7 @@ class Turns:
     def turn(self) -> bool:
         """Step the engine that is due; False when none had anything to compute."""
         while self._calls:
-            self._answer(*self._calls.popleft())
+            self._calls.popleft().run()
         due = sorted(self._alive(), key=self._spent.__getitem__)
         return any(self._step(name) for name in due)
 
@@ -100,16 +101,10 @@ class Turns:
     def _alive(self) -> list[str]:
         return [name for name in self.engines if name not in self.dead]
 
-    def _answer(self, work: Callable[[], Any], answer: Future[Any]) -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:
-            answer.set_exception(error)
-
     def post(self, work: Callable[[], T]) -> Future[T]:
         """Have `work` done between two steps, on the thread that computes."""
         answer: Future[T] = Future()
-        self._calls.append((work, answer))
+        self._calls.append(Call(work, answer))
         return answer
 
     async def call(self, work: Callable[[], T]) -> T:
@@ -160,6 +155,6 @@ class ThreadTurns(Turns):
                 time.sleep(IDLE_WAIT_S)
 
     def _load_first(self) -> bool:
-        work, answer = self._calls.popleft()
-        self._answer(work, answer)
-        return answer.exception() is None
+        call = self._calls.popleft()
+        call.run()
+        return call.future.exception() is None

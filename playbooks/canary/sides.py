@@ -151,7 +151,7 @@ class EmbeddedSide:
     async def _ledger(self) -> Any:
         from engine.observing.ledger import take_ledger
 
-        return await self._turns.call(lambda: take_ledger(self.engine.stepper))
+        return await self._turns.call(lambda: take_ledger(self.engine.loop))
 
 
 def _plain(ask: Ask) -> str:

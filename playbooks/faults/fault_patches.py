@@ -51,14 +51,14 @@ def leak_on_cancel(engine: Engine) -> Iterator[None]:
 @contextmanager
 def keep_ended_requests(engine: Engine) -> Iterator[None]:
     """A list of every request that has ended, as for a trace that nobody reads."""
-    stepper, plain = engine.stepper, engine.stepper.finish
+    loop, plain = engine.loop, engine.loop.finish
     kept: list[Request] = []
 
     def finish(request: Request, *arguments: Any, **named: Any) -> None:
         kept.append(request)
         plain(request, *arguments, **named)
 
-    with replaced(stepper, "kept_requests", kept), replaced(stepper, "finish", finish):
+    with replaced(loop, "kept_requests", kept), replaced(loop, "finish", finish):
         yield
 
 
@@ -97,7 +97,7 @@ def no_prefix_hits(engine: Engine) -> Iterator[None]:
 @contextmanager
 def swap_rows(engine: Engine) -> Iterator[None]:
     """In every third step the first two rows get each other's token."""
-    sampler, plain, steps = engine.stepper.sampler, engine.stepper.sampler.sample, 0
+    sampler, plain, steps = engine.loop.sampler, engine.loop.sampler.sample, 0
 
     def sample(logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
         nonlocal steps
@@ -115,7 +115,7 @@ def slow_rows(fixed_ms: float, row_ms: float) -> Touch:
 
     @contextmanager
     def touch(engine: Engine) -> Iterator[None]:
-        runner, plain = engine.stepper.runner, engine.stepper.runner.run
+        runner, plain = engine.loop.runner, engine.loop.runner.run
 
         def run(batch: Batch) -> torch.Tensor:
             end = time.monotonic() + (fixed_ms + row_ms * len(batch.sampling)) / 1e3
@@ -142,7 +142,7 @@ def slow_tokenizer(ms: float) -> Touch:
             return plain(text, add_special)
 
         other = replace(engine.loaded, tokenizer=slow)
-        with replaced(slow, "encode", encode), replaced(engine.stepper, "loaded", other):
+        with replaced(slow, "encode", encode), replaced(engine.loop, "loaded", other):
             yield
 
     return touch
@@ -153,7 +153,7 @@ def verbose_log(row_ms: float) -> Touch:
 
     @contextmanager
     def touch(engine: Engine) -> Iterator[None]:
-        sampler, plain = engine.stepper.sampler, engine.stepper.sampler.sample
+        sampler, plain = engine.loop.sampler, engine.loop.sampler.sample
         with _log_file() as log:
             lines = _lines_in(log, LOG_SHARE * row_ms)
 

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.stats import theilslopes
 
 from engine.core import Engine, completion
-from engine.observing.telemetry import STAGES, STEP_PARTS, StepRecord
-from engine.request import SamplingParams, Stamps
+from engine.observing.telemetry import STEP_PARTS, StepRecord
+from engine.request import STAGES, SamplingParams
 from playbooks.diagnosis import StepCurve
 from playbooks.faults.patching import replaced
 from playbooks.load.arrivals import Closed
@@ -209,7 +209,7 @@ def examine(
 
 
 def stage_times(records: Sequence[Record]) -> dict[str, float]:
-    """Share of request time by stage. The wait for a tokenizer is tokenizing, not queueing."""
+    """Share of request time by stage."""
     rows = _completed(records)
     total = sum(sum(row) for row in rows)
     if not total:
@@ -226,18 +226,7 @@ def usual_share(records: Sequence[Record], stage: str) -> float | None:
 
 
 def _completed(records: Sequence[Record]) -> list[tuple[float, ...]]:
-    return [_stages(r.stamps) for r in records if r.completed and r.stamps is not None]
-
-
-def _stages(stamps: Stamps) -> tuple[float, ...]:
-    text = stamps.tokenize_end > 0
-    tokenize = (stamps.span_ms("received", "tokenize_end") or 0.0) if text else 0.0
-    queue = stamps.span_ms("tokenize_end" if text else "received", "first_scheduled") or 0.0
-    decode = stamps.span_ms("first_token", "last_token") or 0.0
-    text_ms = min(stamps.detokenize_ns / 1e6, decode)
-    prefill = stamps.span_ms("first_scheduled", "first_token") or 0.0
-    back = stamps.span_ms("last_token", "finished") or 0.0
-    return tuple(max(x, 0.0) for x in (queue, tokenize, prefill, decode - text_ms, text_ms, back))
+    return [r.stamps.stages_ms for r in records if r.completed and r.stamps is not None]
 
 
 def _load_facts(summary: dict[str, Any], stages: dict[str, float]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from engine.core import Engine
 from engine.errors import ConfigError
 from engine.execution.load import select_kernels
 from engine.models import LoadedModel
-from engine.observing.telemetry import STAGES, STEP_PARTS, STEPS_KEPT
-from engine.request import SamplingParams, Stamps
+from engine.observing.telemetry import STEP_PARTS, STEPS_KEPT
+from engine.request import STAGES, SamplingParams
 from playbooks.load.arrivals import Arrivals
 from playbooks.load.client import Progress as LoadProgress
 from playbooks.load.mix import Mix
@@ -132,34 +132,17 @@ def _trial(engine: Engine, spec: ProfileSpec, progress: Progress) -> Trial:
 # --- requests -------------------------------------------------------------------------------
 
 
-def stage_ms(stamps: Stamps) -> dict[str, float]:
-    """The six stages of a finished request; together they are arrival → returned."""
-    tokenize = stamps.span_ms("tokenize_start", "tokenize_end") or 0.0
-    waited = stamps.span_ms("arrival", "first_scheduled") or 0.0
-    decode = stamps.span_ms("first_token", "last_token") or 0.0
-    detokenize = min(stamps.detokenize_ns / 1e6, decode)
-    last = "returned" if stamps.returned else "finished"
-    return {
-        "queue": max(waited - tokenize, 0.0),
-        "tokenize": tokenize,
-        "prefill": max(stamps.span_ms("first_scheduled", "first_token") or 0.0, 0.0),
-        "decode": decode - detokenize,
-        "detokenize": detokenize,
-        "return": max(stamps.span_ms("last_token", last) or 0.0, 0.0),
-    }
-
-
 def stage_table(trial: Trial) -> list[dict[str, Any]]:
     """By stage: its share of all request time, and milliseconds a request."""
-    rows = [stage_ms(r.stamps) for r in trial.records if r.stamps is not None]
-    total = sum(sum(row.values()) for row in rows)
+    rows = [r.stamps.stages_ms for r in trial.records if r.stamps is not None]
+    total = sum(map(sum, rows))
     return [
         {
             "stage": stage,
-            "share": sum(row[stage] for row in rows) / total if total else 0.0,
-            "ms": latency_block(row[stage] for row in rows),
+            "share": sum(row[at] for row in rows) / total if total else 0.0,
+            "ms": latency_block(row[at] for row in rows),
         }
-        for stage in STAGES
+        for at, stage in enumerate(STAGES)
     ]
 
 

@@ -14,7 +14,7 @@ def forced(n):
 
 
 def kinds(engine):
-    engine.stepper.publish()
+    engine.loop.publish()
     return [(event.kind, event.text) for event in engine.snapshot().events]
 
 
@@ -48,8 +48,8 @@ def test_after_draining_it_accepts_again():
 def test_the_longest_wait_moves_a_static_batch():
     clock = [1_000_000_000]
     engine = tiny_engine(policy="static", max_wait_ms=60_000.0)
-    engine.stepper._clock = lambda: clock[0]
-    engine._clock = engine.stepper._clock
+    engine.loop._clock = lambda: clock[0]
+    engine._clock = engine.loop._clock
     engine.submit([5] * 4, forced(2))
     assert engine.step() is False  # one of eight waits for company
     engine.set_max_wait(5.0)
@@ -64,7 +64,7 @@ def test_the_longest_wait_reaches_the_moving_cap():
     engine = tiny_engine(dynamic_batch=True)
     engine.set_max_wait(123.0)
     engine.step()
-    assert engine.stepper._controller.objective.max_wait_ms == 123.0
+    assert engine.loop._controller.objective.max_wait_ms == 123.0
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
@@ -101,7 +101,7 @@ def test_rows_say_what_a_request_did_so_far():
     engine.submit("some text to tokenize", forced(30))
     for _ in range(500):
         engine.step()
-        rows = engine.stepper.publish() or engine.snapshot().requests
+        rows = engine.loop.publish() or engine.snapshot().requests
         if rows and rows[0].output_tokens >= 3:
             break
     (row,) = rows

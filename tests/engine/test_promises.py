@@ -139,28 +139,28 @@ def test_k4_cancelled_before_it_was_tokenized_it_computes_nothing():
 def test_k21_the_watchdog_names_lost_pages_and_recovers():
     now = [1]
     engine = tiny_engine(pages=8, stall_s=5.0, max_batch=4)
-    engine._stepper._clock = lambda: now[0]
+    engine._loop._clock = lambda: now[0]
     answers(engine, [engine.submit([5], forced(1))])
     lost = engine.pool.allocate(8)
     stream = engine.submit([5] * 20, forced(2))
     engine.step()
     now[0] += 6 * 10**9
     engine.step()
-    engine.stepper.publish()
+    engine.loop.publish()
     alarm = engine.snapshot().engine.alarm
     assert "needs 2 pages, 0 of 8 are available and nobody runs" in alarm
     assert [e.kind for e in engine.snapshot().events] == ["watchdog"]
     engine.pool.release(lost)
     assert answers(engine, [stream])[0].finish_reason is FinishReason.LENGTH
     engine.step()
-    engine.stepper.publish()
+    engine.loop.publish()
     assert engine.snapshot().engine.alarm is None
 
 
 def test_idle_and_paused_are_no_alarm():
     now = [1]
     engine = tiny_engine(stall_s=1.0)
-    engine._stepper._clock = lambda: now[0]
+    engine._loop._clock = lambda: now[0]
     answers(engine, [engine.submit([5], forced(1))])
     now[0] += 10**11
     engine.step()
@@ -169,7 +169,7 @@ def test_idle_and_paused_are_no_alarm():
     engine.step()
     now[0] += 10**11
     engine.step()
-    assert engine.stepper.watchdog.reason is None
+    assert engine.loop.watchdog.reason is None
 
 
 # --- long prompts -------------------------------------------------------------------------
@@ -199,9 +199,9 @@ class Faults:
 
     def __init__(self, engine: Engine, rng: random.Random) -> None:
         self.rng, self.on = rng, True
-        self._run, self._sample = engine.stepper.runner.run, engine.stepper.sampler.sample
-        engine.stepper.runner.run = self.run
-        engine.stepper.sampler.sample = self.sample
+        self._run, self._sample = engine.loop.runner.run, engine.loop.sampler.sample
+        engine.loop.runner.run = self.run
+        engine.loop.sampler.sample = self.sample
         encode = engine.loaded.tokenizer.encode
         engine.loaded.tokenizer.encode = lambda text: self._maybe(0.05) or encode(text)
 

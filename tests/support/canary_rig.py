@@ -73,7 +73,7 @@ def virtual_ns() -> int:
 
 def charge_steps(engine: Engine, factor: float) -> None:
     """Move the virtual clock by what each of the engine's steps costs."""
-    runner, build = engine.stepper.runner, engine.stepper.runner.build
+    runner, build = engine.loop.runner, engine.loop.runner.build
 
     def charged(plan: Any) -> Any:
         loop: Any = asyncio.get_running_loop()

@@ -65,8 +65,8 @@ def test_latencies_are_those_of_the_stamps():
     assert telemetry.queue_wait(0.06).p50 == pytest.approx(4)
     assert request.stamps.itl_ms == [10, 30]
     shares = telemetry.stages(0.06)
-    whole = 4 + 3 + 20 + 36 + 4
-    assert shares.queue == pytest.approx(4 / whole)
+    whole = 5 + 3 + 20 + 36 + 4
+    assert shares.queue == pytest.approx(5 / whole)
     assert shares.tokenize == pytest.approx(3 / whole)
     assert shares.prefill == pytest.approx(20 / whole)
     assert shares.decode == pytest.approx(36 / whole)

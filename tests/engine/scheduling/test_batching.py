@@ -13,7 +13,7 @@ from engine.scheduling.assemble import make_scheduler
 from engine.scheduling.cap import BatchController, Objective
 from engine.scheduling.continuous import Continuous
 from engine.scheduling.pages import ContiguousPool, PagePool
-from engine.scheduling.prefix import PrefixIndex
+from engine.scheduling.prefix import ROOT, PrefixIndex
 from engine.scheduling.scheduler import PREEMPTIONS_MAX, Scheduler
 from engine.scheduling.static import Static
 from engine.scheduling.waiting import HANDICAP_NS, PASSES_MAX
@@ -223,17 +223,10 @@ def test_cached_pages_make_room_the_oldest_first():
 
 def test_equal_tokens_after_different_prefixes_are_different_pages():
     index = PrefixIndex()
-    a = index.publish(0, index.root, [1, 2])
+    a = index.publish(0, ROOT, [1, 2])
     index.publish(1, a, [5, 6])
     assert index.find([5, 6], 2) == []
     assert index.find([1, 2, 5, 6], 2) == [0, 1]
-
-
-def test_k28_another_format_has_another_root():
-    one, two = PrefixIndex("model fp16"), PrefixIndex("model int8_channel")
-    assert one.root != two.root
-    one.publish(0, two.root, [1, 2])
-    assert one.find([1, 2], 2) == []
 
 
 def test_k6_cancelling_the_queue_returns_pinned_prefixes():

@@ -126,7 +126,7 @@ def test_a_leak_is_named_by_its_class():
     growth = (
         Growth("resident set", "memory", 9000.0, 4000.0),
         Growth("engine.request.Request", "object", 1.0),
-        Growth("engine._stepper.kept", "container", 1.0, 1.0),
+        Growth("engine._loop.kept", "container", 1.0, 1.0),
         Growth("slabs", "ledger", 0.1),
     )
     finding = diagnose(replace(HEALTHY, growth=growth))[0]

@@ -7,12 +7,12 @@ import pytest
 from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.request import Stamps
+from engine.request import STAGES, Stamps
 from kernels import dispatch
 from model_files import write_hf
 from playbooks.load.arrivals import Closed
 from playbooks.measure.kernel_timer import TimedOps
-from playbooks.measure.profile import ProfileSpec, hot_spots, run_profile, stage_ms
+from playbooks.measure.profile import ProfileSpec, hot_spots, run_profile
 from playbooks.measure.work import EvenMix
 from playbooks.reports.schemas import schema_of, violations
 
@@ -70,17 +70,17 @@ def test_a_trace_that_cannot_be_written_is_one_clear_line(folder, tmp_path):
         run_profile(config(folder, "reference"), spec)
 
 
-def test_stages_are_arrival_to_return():
+def test_stages_are_received_to_finished():
     stamps = Stamps(arrival=1_000_000, received=2_000_000, tokenize_start=3_000_000,
                     tokenize_end=5_000_000, queued=6_000_000, first_scheduled=9_000_000,
-                    finished=31_000_000, returned=40_000_000, detokenize_ns=500_000)  # fmt: skip
+                    finished=31_000_000, detokenize_ns=500_000)  # fmt: skip
     stamps.tokens.extend([15_000_000, 20_000_000, 30_000_000])
-    found = stage_ms(stamps)
+    found = dict(zip(STAGES, stamps.stages_ms, strict=True))
     assert found == {
-        "queue": 6.0, "tokenize": 2.0, "prefill": 6.0, "decode": 14.5, "detokenize": 0.5,
-        "return": 10.0,
+        "queue": 4.0, "tokenize": 3.0, "prefill": 6.0, "decode": 14.5, "detokenize": 0.5,
+        "return": 1.0,
     }  # fmt: skip
-    assert sum(found.values()) == (40_000_000 - 1_000_000) / 1e6
+    assert sum(found.values()) == (31_000_000 - 2_000_000) / 1e6
 
 
 def test_hot_spots_are_sentences_the_greatest_first():
