@@ -40,7 +40,7 @@ def prompt(client, turn, tokens, salt):
 
 async def inside(engine, args, salt):
     from engine.request import SamplingParams
-    from playbooks.load.record import Record, now_ns
+    from playbooks.load.record import RequestRecord, now_ns
     from playbooks.load.targets import EmbeddedTarget
 
     tokens = 0
@@ -49,7 +49,7 @@ async def inside(engine, args, salt):
         nonlocal tokens
         for turn in range(args.turns):
             length, output = lengths(client, turn)
-            record = Record(0, now_ns(), length, output, sent=now_ns())
+            record = RequestRecord(0, now_ns(), length, output, sent=now_ns())
             params = SamplingParams(max_tokens=output, ignore_eos=True)
             await target.send((prompt(client, turn, length, salt), params), record)
             tokens += record.output_tokens

@@ -143,20 +143,12 @@ def _observe(
         return target, seen.seconds, step.answer_all(checklist, seen, config, examine())
     if "://" not in target:
         raise ConfigError(f"--target {target!r}: expected embedded, or a URL like http://host:8000")
-    seen = step.observe_url(target, seconds, _token(token_env))
+    from engine.remote.address import read_token
+
+    seen = step.observe_url(target, seconds, read_token(token_env))
     # The environment that we can examine is this machine's; of another one nothing is known.
     environment = examine() if any(local in target for local in LOOPBACK) else None
     return target, seen.seconds, step.answer_all(checklist, seen, None, environment)
-
-
-def _token(variable: str | None) -> str | None:
-    import os
-
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise ConfigError(f"--token-env: the environment has no {variable}")
-    return os.environ[variable]
 
 
 def _ask(

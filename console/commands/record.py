@@ -114,13 +114,10 @@ def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int
         from engine.core import Engine
 
         return Engine(settings({"kv_memory": "256M"}, **flags))
-    import os
-
     from engine.remote import attach
+    from engine.remote.address import read_token
 
-    if token_env is not None and token_env not in os.environ:
-        raise ConfigError(f"--token-env: there is no environment variable {token_env}")
-    remote = attach(target, os.environ[token_env] if token_env else None)
+    remote = attach(target, read_token(token_env))
     source = remote.poll().source
     if source.state not in ("live", "stale"):
         raise EngineError(f"{target}: {source.state.value.replace('_', ' ')}: {source.reason}")

@@ -101,9 +101,9 @@ def _fleet(
     token_env: str | None,
 ) -> Fleet:
     from engine.remote.engine import INTERVAL_S
-    from engine.remote.fleet.fleet import Target, attach_all, read_fleet
+    from engine.remote.fleet.fleet import FleetTarget, attach_all, read_fleet
 
-    targets = [Target(url, engine=engine, token_env=token_env) for url in urls]
+    targets = [FleetTarget(url, engine=engine, token_env=token_env) for url in urls]
     if file is not None:
         listed, own = read_fleet(file)
         targets, interval = [*targets, *listed], own if interval is None else interval

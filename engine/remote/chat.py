@@ -7,20 +7,19 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import httpx
 
 from engine.errors import EngineError
 from engine.remote.client import Client
+from engine.remote.errors import complaint, one_line
 from engine.request import FinishReason, SamplingParams
 from engine.stream import Stream
 
 SILENCE_S = 120.0
 """Without a byte of the answer: a queue may be long."""
 MAX_LINE = 1 << 20
-DETAIL = 200
 REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
@@ -75,7 +74,8 @@ class Chat:
 
     def _read(self, answer: httpx.Response) -> FinishReason:
         if answer.status_code != 200:
-            raise EngineError(f"answered {answer.status_code}: {_detail(answer)}")
+            why = complaint(answer) or "no reason given"
+            raise EngineError(f"answered {answer.status_code}: {why}")
         reason: FinishReason | None = None
         for event in _events(answer):
             if self._cancelled.is_set():
@@ -83,7 +83,7 @@ class Chat:
             if self._end is not None and time.monotonic() > self._end:
                 return FinishReason.TIMEOUT
             if event.get("error"):
-                raise EngineError(str(event["error"])[:DETAIL])
+                raise EngineError(one_line(str(event["error"])))
             for choice in event.get("choices") or ():
                 text = _text(choice)
                 if text:
@@ -144,13 +144,3 @@ def _text(choice: Any) -> str:
     part = choice.get("delta", choice) if isinstance(choice, dict) else {}
     found = part.get("content") or part.get("text") if isinstance(part, dict) else None
     return found if isinstance(found, str) else ""
-
-
-def _detail(answer: httpx.Response) -> str:
-    text = b""
-    with suppress(httpx.HTTPError, httpx.StreamError):
-        for chunk in answer.iter_bytes():
-            text += chunk
-            if len(text) > DETAIL:
-                break
-    return " ".join(text.decode("utf-8", "replace").split())[:DETAIL] or "no reason given"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import json
 import ssl
 import time
 from typing import Any
 
 import httpx
 
-from engine.errors import ConfigError
-from engine.remote.errors import Unparsable, Unreachable, WrongEngine
+from engine.remote import address
+from engine.remote.errors import Unparsable, Unreachable, WrongEngine, complaint, one_line
 from engine.remote.metrics.metrics_page import MAX_BODY
 
 CONNECT_S = 2.0
@@ -21,8 +21,8 @@ WHOLE_S = 10.0
 IDLE_S = 2.0
 """A connection is kept so long: shorter than servers do, so that none closes under a request."""
 NO_SUCH_PAGE = (404, 405, 501)
-_KNOWN_PATHS = ("/prometheus/metrics", "/metrics", "/snapshot")
-_API_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1")
+MOVED = (301, 302, 303, 307, 308)
+MOST_MOVES = 5
 
 
 class NoSuchPage(WrongEngine):
@@ -30,10 +30,7 @@ class NoSuchPage(WrongEngine):
 
 
 class Client:
-    """Of one target. Raises Trouble for everything that can go wrong with an answer.
-
-    `url` is the server (http://host:8000), its /v1, or the very page to read.
-    """
+    """Of one target. Raises Trouble for everything that can go wrong with an answer."""
 
     def __init__(
         self,
@@ -41,105 +38,101 @@ class Client:
         token: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = checked(url)
-        self.base, self.page = _split(self.url)
-        headers = {"Accept-Encoding": "identity", "User-Agent": "evewatch"}
-        if token:
-            if not (token.isascii() and token.isprintable()):
-                raise ConfigError(f"{url}: its token has characters that no header can carry")
-            headers["Authorization"] = f"Bearer {token}"
+        self.address = address.parse(url)
+        self.server = self.address.server
+        """Path before /v1; the probe moves it to where it finds the metrics page."""
         self._token = token
         self._http = httpx.Client(
-            headers=headers,
+            base_url=self.address.origin,
+            headers={"Accept-Encoding": "identity", "User-Agent": "evewatch"}
+            | address.bearer(token, f"{self.address.shown}: its token"),
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
-            follow_redirects=False,  # the token is for this host
+            follow_redirects=False,  # the token is for this host: `get` follows on it alone
             trust_env=False,
             transport=transport,
-            verify=_trusted(self.url),
+            verify=_trusted(self.address.origin),
             limits=httpx.Limits(max_connections=8, keepalive_expiry=IDLE_S),
         )
+
+    @property
+    def url(self) -> str:
+        """As it may be shown."""
+        return self.address.shown
 
     def close(self) -> None:
         self._http.close()
 
     def get(self, path: str, accept: str = "text/plain;version=0.0.4, */*;q=0.5") -> bytes:
-        """The body of a 200."""
+        """The body of a 200 at this path of the host, which may redirect on itself."""
         try:
-            end = time.monotonic() + WHOLE_S
-            with self._http.stream("GET", self.base + path, headers={"Accept": accept}) as answer:
-                self._check(answer, path)
-                return _body(answer, end)
+            end, at = time.monotonic() + WHOLE_S, path
+            for _ in range(MOST_MOVES):
+                with self._http.stream("GET", at, headers={"Accept": accept}) as answer:
+                    if answer.status_code not in MOVED:
+                        self._check(answer, path)
+                        return _body(answer, end)
+                    at = self._led_to(answer)
+            raise Unreachable(f"{path} redirects in a circle")
         except httpx.TimeoutException as error:
             raise Unreachable(f"no answer within {READ_S:g} s", certain=False) from error
         except httpx.ConnectError as error:
             raise Unreachable(self.reason(error)) from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise Unreachable(self.reason(error), certain=False) from error
 
     def get_json(self, path: str) -> Any:
         """None when there is nothing to be had: for what is good to know, not needed."""
-        import json
-
         try:
             return json.loads(self.get(path, "application/json"))
         except (Unreachable, Unparsable, WrongEngine, ValueError, RecursionError):
             return None
 
-    def stream(self, path: str, body: dict[str, Any], read_s: float) -> Any:
+    def stream(self, call: str, body: dict[str, Any], read_s: float) -> Any:
         """A context manager with the answer to a POST, which streams."""
         timeout = httpx.Timeout(READ_S, connect=CONNECT_S, read=read_s)
-        return self._http.stream("POST", self.base + path, json=body, timeout=timeout)
+        path = self.server + call + self.address.query
+        return self._http.stream("POST", path, json=body, timeout=timeout)
+
+    def _led_to(self, answer: httpx.Response) -> str:
+        """Path and query that a redirect leads to. Raises Unreachable for another host's: it
+        must not see the token."""
+        here = answer.request.url
+        there = here.join(answer.headers.get("location", ""))
+        same = there.host == here.host and (there.port or -1) == (here.port or -1)
+        if not same or (there.scheme, here.scheme) == ("https", "http"):
+            where = address.shown(f"{there.scheme}://{there.netloc.decode('ascii')}{there.path}")
+            raise Unreachable(
+                f"answered {answer.status_code}: it redirects; if you trust it, give {where}"
+            )
+        return there.raw_path.decode("ascii")
 
     def _check(self, answer: httpx.Response, path: str) -> None:
         code = answer.status_code
         if code == 200:
             return
-        if code in (401, 403):
-            why = "its token is refused" if self._token else "it wants a token (see token_env)"
-            raise Unreachable(f"answered {code}: {why}")
+        at = answer.request.url.raw_path.decode("ascii")
+        if code in NO_SUCH_PAGE and at != path:
+            raise Unreachable(f"it redirects to {address.shown(at)}, which answered {code}")
         if code in NO_SUCH_PAGE:
-            raise NoSuchPage(f"answered {code} to {path}")
-        if 300 <= code < 400:
-            raise Unreachable(f"answered {code}: it redirects; give the address it leads to")
-        raise Unreachable(f"answered {code} {answer.reason_phrase}".rstrip())
+            raise NoSuchPage(f"answered {code} to {address.shown(path)}")
+        why = f"answered {code} {answer.reason_phrase}".rstrip()
+        if code in (401, 403):
+            wants = "its token is refused" if self._token else "it wants a token (see token_env)"
+            why = f"answered {code}: {wants}"
+        said = self._hide(complaint(answer))
+        raise Unreachable(f"{why}: {said}" if said else why)
 
     def reason(self, error: Exception) -> str:
-        text = re.sub(r"^\[Errno -?\d+\] ", "", " ".join(str(error).split()))[:200]
-        text = text or type(error).__name__
+        """One line of what went wrong on the way."""
+        return self._hide(one_line(str(error))) or type(error).__name__
+
+    def _hide(self, text: str) -> str:
         return text.replace(self._token, "…") if self._token else text
-
-
-def checked(url: str) -> str:
-    """Raises ConfigError for what cannot be an address. Credentials in it are refused."""
-    try:
-        parsed = httpx.URL(url)
-        valid = parsed.scheme in ("http", "https") and bool(parsed.host)
-        valid = valid and 0 < (parsed.port or 80) < 1 << 16
-    except httpx.InvalidURL:
-        valid = False
-    if not valid:
-        raise ConfigError(f"{url!r}: expected the address of a server, http(s)://host:port")
-    if parsed.userinfo:
-        raise ConfigError("an address with a password in it would be shown; use token_env instead")
-    if parsed.query or parsed.fragment:
-        raise ConfigError(f"{url!r}: leave out what follows the path")
-    return url.rstrip("/")
 
 
 def _trusted(url: str) -> ssl.SSLContext | bool:
     """The system's certificates and SSL_CERT_FILE: inside a company they are its own."""
     return ssl.create_default_context() if url.startswith("https:") else False
-
-
-def _split(url: str) -> tuple[str, str | None]:
-    """The server, and the page if the address names one."""
-    for path in _KNOWN_PATHS:
-        if url.endswith(path):
-            return url.removesuffix(path), path
-    for path in _API_PATHS:
-        if url.endswith(path):
-            return url.removesuffix(path), None
-    return url, None
 
 
 def _body(answer: httpx.Response, end: float) -> bytes:

@@ -8,7 +8,12 @@ Trouble
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+import re
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import httpx
 
 from engine.errors import EngineError
 from engine.snapshot import SourceState
@@ -39,3 +44,42 @@ class WrongEngine(Trouble):
 
 class NotAvailable(EngineError):
     """Asked of an external engine: something that only the inside of an engine can do."""
+
+
+DETAIL = 200
+"""Characters of a server's own reason that are kept."""
+COMPLAINT_BYTES = 4096
+
+
+def complaint(answer: httpx.Response) -> str:
+    """What a server says is wrong, of an answer that streams: one line, "" for nothing or HTML."""
+    body = b""
+    with suppress(httpx.HTTPError, httpx.StreamError):
+        for chunk in answer.iter_bytes():
+            body += chunk
+            if len(body) > COMPLAINT_BYTES:
+                break
+    return said(body)
+
+
+def said(body: bytes) -> str:
+    """The message in the body of a refusal, as one line of printable text."""
+    text = body[:COMPLAINT_BYTES].decode("utf-8", "replace").strip()
+    with suppress(ValueError, RecursionError):
+        text = _message(json.loads(text)) or text
+    return "" if text.startswith("<") else one_line(text)
+
+
+def one_line(text: str) -> str:
+    """Foreign text for the operator's screen: no controls, no line ends, of bounded length."""
+    text = re.sub(r"^\[Errno -?\d+\] ", "", text)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:DETAIL]
+
+
+def _message(answer: Any) -> str | None:
+    """As OpenAI's servers, FastAPI and TGI word it."""
+    for key in ("error", "detail", "message", "msg"):
+        if isinstance(answer, dict) and answer.get(key):
+            answer = answer[key]
+            return answer if isinstance(answer, str) else _message(answer) or json.dumps(answer)
+    return None

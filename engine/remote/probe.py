@@ -14,8 +14,6 @@ from engine.remote.metrics.metrics_page import Page, parse
 from engine.remote.metrics.scrape import Scrape
 from engine.snapshot import Snapshot
 
-PATHS = ("/metrics", "/prometheus/metrics")
-"""TensorRT-LLM has its page at the second; its /metrics is JSON."""
 SNAPSHOT = "/snapshot"
 HINT = "vLLM and TGI export them always; SGLang and LMDeploy with --enable-metrics, llama.cpp with --metrics"  # noqa: E501
 
@@ -71,7 +69,7 @@ class Probe:
         scrape.model = scrape.model or self.card.model
         own = self._own() if adapter.name == "evewatch" else None
         if adapter.name == "llamacpp" and self._slots:
-            slots = self._client.get_json("/slots")
+            slots = self._client.get_json(self._client.server + "/slots")
             self._slots = slots is not None
             read_slots(slots, scrape)
         return Found(adapter, scrape, own)
@@ -81,29 +79,27 @@ class Probe:
 
     def _find_page(self) -> Page:
         """At the address given, else where engines have it."""
-        missing: Trouble | None = None
-        for path in (self._client.page,) if self._client.page in PATHS else PATHS:
-            assert path is not None
+        trouble: Trouble | None = None
+        for path, server in self._client.address.pages():
             try:
                 page = self._page(path)
             except NoSuchPage as error:
-                missing = missing or error
-            except Unparsable as error:
-                # JSON at /metrics: TensorRT-LLM's statistics; its metrics are at the other path.
-                missing = error
-                if path == PATHS[-1] or "JSON" not in str(error):
-                    raise
+                trouble = trouble or error
+            except Unparsable as error:  # TensorRT-LLM's statistics, a gateway's front page
+                trouble = error if trouble is None or isinstance(trouble, NoSuchPage) else trouble
             else:
-                self._path = path
+                self._path, self._client.server = path, server
                 return page
-        if isinstance(missing, NoSuchPage):
-            raise WrongEngine(f"{missing}: it exports no metrics; {HINT}")
-        assert missing is not None
-        raise missing
+        assert trouble is not None
+        if isinstance(trouble, NoSuchPage):
+            raise WrongEngine(f"{trouble}: it exports no metrics; {HINT}")
+        raise trouble
 
     def _own(self) -> Snapshot | None:
         try:
-            return Snapshot.from_json(self._client.get(SNAPSHOT, "application/json").decode())
+            return Snapshot.from_json(
+                self._client.get(self._client.server + SNAPSHOT, "application/json").decode()
+            )
         except (NoSuchPage, ValueError, RecursionError):
             return None  # an older one, or one that gives only metrics: they do as well
 
@@ -111,13 +107,14 @@ class Probe:
         """Name and longest context, where the server has an API beside its metrics."""
         if adapter.name == "triton":  # its API is on another port
             return Card()
-        card = _read_models(self._client.get_json("/v1/models"))
+        server = self._client.server
+        card = _read_models(self._client.get_json(server + "/v1/models"))
         if adapter.name == "llamacpp":
-            props = _table(self._client.get_json("/props"))
+            props = _table(self._client.get_json(server + "/props"))
             settings = _table(props.get("default_generation_settings"))
             card.max_model_len = card.max_model_len or _size(settings.get("n_ctx"))
         if adapter.name == "tgi":
-            info = _table(self._client.get_json("/info"))
+            info = _table(self._client.get_json(server + "/info"))
             card.model = card.model or _text(info.get("model_id"))
             card.max_model_len = card.max_model_len or _size(info.get("max_total_tokens"))
         return card

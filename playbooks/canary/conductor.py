@@ -22,8 +22,8 @@ from playbooks.canary.rules import Action, Call, Ruling, decide, judge
 from playbooks.canary.sides import Side
 from playbooks.canary.split import SplitTarget
 from playbooks.canary.stage import Stage, title, unfinished
-from playbooks.load.client import Client
-from playbooks.load.record import Record, now_ns
+from playbooks.load.client import LoadRun
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.summary import generator_limit, latency_block
 from playbooks.load.workload import LoadSpec
 
@@ -61,7 +61,7 @@ class Conductor:
         self._stop = stop
         self.router = Router(f"canary-{plan.seed}")
         self.split = SplitTarget(sides, self.router, plan.users, plan.seed)
-        self._client = Client(self.split, load, on_record=self._take)
+        self._client = LoadRun(self.split, load, on_record=self._take)
         self._crosstalk = CrosstalkProbe(sides)
         self._alarm = asyncio.Event()
         self._traffic: asyncio.Task[Any] | None = None
@@ -238,7 +238,7 @@ class Conductor:
 
     # --- evidence -----------------------------------------------------------------------
 
-    def _take(self, record: Record, start: int) -> None:
+    def _take(self, record: RequestRecord, start: int) -> None:
         """A request has ended."""
         self._client.result.records.clear()  # hours of traffic are not kept
         side = self.split.settle(record.index)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from playbooks.canary.router import BASELINE, CANDIDATE
-from playbooks.load.record import INTERRUPTED, Record
+from playbooks.load.record import INTERRUPTED, RequestRecord
 from playbooks.load.summary import latency_block
 
 Held = Callable[[int, int], int]
@@ -39,7 +39,7 @@ class Sample:
     error: str | None = None
 
     @classmethod
-    def of(cls, record: Record, held_ns: Held) -> Sample | None:
+    def of(cls, record: RequestRecord, held_ns: Held) -> Sample | None:
         """None for a request that was interrupted: nobody failed it."""
         if record.finish_reason == INTERRUPTED:
             return None
@@ -56,7 +56,7 @@ class Sample:
         return cls(prompt, output, own_ms(due, last), own_ms(due, first), tpot)
 
     @classmethod
-    def waiting(cls, record: Record, now: int, held_ns: Held) -> Sample:
+    def waiting(cls, record: RequestRecord, now: int, held_ns: Held) -> Sample:
         """Of an open request, as long as it has taken by now."""
         age, first = now - record.scheduled, record.first or now
         ttft = first - record.scheduled - held_ns(record.scheduled, first)

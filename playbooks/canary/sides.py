@@ -14,12 +14,13 @@ import psutil
 from engine.core import Engine
 from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
+from engine.remote.address import bearer
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
 from playbooks.canary.fair_scheduler import Turns
 from playbooks.load.endpoint import Endpoint, EndpointSpec
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.load.targets import EmbeddedTarget, Failed, Target
 
 ASK_S = 120.0
@@ -162,7 +163,7 @@ def _plain(ask: Ask) -> str:
 class _Live(EmbeddedTarget):
     """An engine that has died fails its requests; it does not end the traffic of the other."""
 
-    async def send(self, prepared: Any, record: Record) -> None:
+    async def send(self, prepared: Any, record: RequestRecord) -> None:
         try:
             await super().send(prepared, record)
         except EngineStopped as error:
@@ -193,13 +194,12 @@ class EndpointSide:
         self._words: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
-        """Raises Unreachable when nobody answers."""
+        """Raises TargetUnreachable when nobody answers."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.endpoint)  # asks for the model's name
-        key = {"Authorization": f"Bearer {self._spec.key}"} if self._spec.key else {}
         self._client = httpx.AsyncClient(
-            base_url=self._spec.base, headers=key, timeout=ASK_S, trust_env=False,
-            transport=self._transport,
+            base_url=self._spec.address.origin, headers=bearer(self._spec.key), timeout=ASK_S,
+            trust_env=False, transport=self._transport,
         )  # fmt: skip
         return self
 

@@ -16,7 +16,7 @@ from playbooks.canary.router import BASELINE, CANDIDATE, Router
 from playbooks.canary.sides import Side
 from playbooks.load.draws import Draw, generator
 from playbooks.load.prompts import PromptMaker
-from playbooks.load.record import Record, now_ns
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import Outgoing
 
 RETRIED = "retried"
@@ -34,7 +34,7 @@ class SplitTarget:
         """The candidate's open requests."""
         self._recalled: set[int] = set()
         self._sides: dict[int, str] = {}
-        self.open: dict[int, Record] = {}
+        self.open: dict[int, RequestRecord] = {}
         """Every request that has not ended, by number."""
         self.routed = {BASELINE: 0, CANDIDATE: 0}
         self.last_routed_ns = 0
@@ -70,7 +70,7 @@ class SplitTarget:
         """Which side it is for is known when it is sent, and not before."""
         return request
 
-    async def send(self, request: Outgoing, record: Record) -> None:
+    async def send(self, request: Outgoing, record: RequestRecord) -> None:
         number = record.index
         side = self.router.side(self.user(number))
         self._sides[number], self.open[number] = side, record
@@ -84,7 +84,7 @@ class SplitTarget:
         finally:
             del self.open[number]
 
-    async def _try(self, request: Outgoing, record: Record) -> None:
+    async def _try(self, request: Outgoing, record: RequestRecord) -> None:
         """Of the candidate, and of the baseline if it is taken back."""
         number = record.index
         task = asyncio.create_task(self._ask(CANDIDATE, request, record))
@@ -103,7 +103,7 @@ class SplitTarget:
             if self._tasks.get(number) is task:
                 del self._tasks[number]
 
-    async def _ask(self, side: str, request: Outgoing, record: Record) -> None:
+    async def _ask(self, side: str, request: Outgoing, record: RequestRecord) -> None:
         target = self._targets[side]
         await target.send(target.prepare(request), record)
 
@@ -129,7 +129,7 @@ class SplitTarget:
         return self._sides.pop(number)
 
 
-def _wipe(record: Record) -> None:
+def _wipe(record: RequestRecord) -> None:
     """As it was when it was sent for the first time."""
     record.events = array("q")
     record.prompt_tokens = record.output_tokens = 0

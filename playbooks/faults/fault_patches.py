@@ -23,7 +23,7 @@ from engine.request import FinishReason, Request, SamplingParams
 from engine.scheduling.scheduler import Plan, Scheduler
 from playbooks.environment.facts import Facts
 from playbooks.faults.patching import replaced
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.profile import TextTarget
 from playbooks.runs.site import Touch
@@ -195,7 +195,7 @@ def slow_target(ms: float) -> type[EmbeddedTarget]:
 
     class SlowTarget(TextTarget):
         async def send(
-            self, prepared: tuple[str | list[int], SamplingParams], record: Record
+            self, prepared: tuple[str | list[int], SamplingParams], record: RequestRecord
         ) -> None:
             time.sleep(ms / 1e3)
             await super().send(prepared, record)

@@ -81,7 +81,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class Replay:
+class TraceArrivals:
     """The arrivals of a trace, its times multiplied by `scale`: 0.1 is ten times as fast."""
 
     trace: Trace
@@ -121,7 +121,7 @@ class Closed:
         return int(generator(seed, Draw.THINK, index).exponential(self.think_s) * 1e9)
 
 
-OpenArrivals = Gamma | Constant | Ramp | Replay
+OpenArrivals = Gamma | Constant | Ramp | TraceArrivals
 Arrivals = OpenArrivals | Closed
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from engine.errors import EngineError
 from playbooks.load.arrivals import Closed
 from playbooks.load.loop import new_loop
-from playbooks.load.record import INTERRUPTED, Record, now_ns
+from playbooks.load.record import INTERRUPTED, RequestRecord, now_ns
 from playbooks.load.targets import Failed, Outgoing, Target
 from playbooks.load.workload import LoadSpec, Planned, Workload
 
@@ -38,7 +38,7 @@ class LoadResult:
 
     spec: LoadSpec
     target: dict[str, Any]
-    records: list[Record] = field(default_factory=list)
+    records: list[RequestRecord] = field(default_factory=list)
     """In order of their end."""
     start: int = 0
     """Monotonic ns; the first request is due at or after it."""
@@ -72,7 +72,7 @@ class Progress:
         return self.sent - self.done
 
 
-class Client:
+class LoadRun:
     """One run of a load. `on_record` is called as each request ends."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Client:
         target: Target,
         spec: LoadSpec,
         on_progress: Callable[[Progress], None] | None = None,
-        on_record: Callable[[Record, int], None] | None = None,
+        on_record: Callable[[RequestRecord, int], None] | None = None,
     ) -> None:
         self._target, self._spec = target, spec
         self._on_progress, self._on_record = on_progress, on_record
@@ -198,7 +198,7 @@ class Client:
 
     async def _serve(self, planned: Planned, prepared: Any, due: int) -> None:
         """Send one request and wait for its answer; whatever comes goes into its record."""
-        record = Record(planned.number, due, planned.prompt, planned.output, sent=now_ns())
+        record = RequestRecord(planned.number, due, planned.prompt, planned.output, sent=now_ns())
         self._sent += 1
         try:
             async with asyncio.timeout(self._spec.timeout_s):
@@ -217,7 +217,7 @@ class Client:
         finally:
             self._keep(record)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: RequestRecord) -> None:
         record.ended = now_ns()
         self.result.records.append(record)
         self._failed += record.error is not None
@@ -253,7 +253,7 @@ def run_load(
     target: Target,
     spec: LoadSpec,
     on_progress: Callable[[Progress], None] | None = None,
-    on_record: Callable[[Record, int], None] | None = None,
+    on_record: Callable[[RequestRecord, int], None] | None = None,
 ) -> LoadResult:
     """Run a load to its end on an event loop of its own, in the calling thread.
 
@@ -263,7 +263,7 @@ def run_load(
     """
 
     async def run() -> LoadResult:
-        return await Client(target, spec, on_progress, on_record).run()
+        return await LoadRun(target, spec, on_progress, on_record).run()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(run())

@@ -11,7 +11,7 @@ from engine.core import Engine
 from engine.errors import EngineError
 from playbooks.load.arrivals import unit_gaps
 from playbooks.load.mix import Preset
-from playbooks.load.record import Record, now_ns
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import EmbeddedTarget, Failed, Outgoing
 
 RATE_START = 2.0
@@ -86,14 +86,16 @@ class BackgroundLoad:
                 due = now_ns()
             prompt, output = self._fit(prompt, output)
             outgoing = Outgoing(prompts.make(index, prompt), output, ignore_eos=True)
-            record = Record(index, due, prompt, output, sent=now_ns())
+            record = RequestRecord(index, due, prompt, output, sent=now_ns())
             open_requests.create_task(self._serve(target, outgoing, record))
             self._open += 1
             if self._rate is None:
                 self._follow()
                 due = max(due, now_ns() - int(CATCH_UP_S * 1e9))
 
-    async def _serve(self, target: EmbeddedTarget, outgoing: Outgoing, record: Record) -> None:
+    async def _serve(
+        self, target: EmbeddedTarget, outgoing: Outgoing, record: RequestRecord
+    ) -> None:
         try:
             with suppress(Failed):
                 await target.send(target.prepare(outgoing), record)

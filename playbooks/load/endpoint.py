@@ -14,19 +14,19 @@ import httpx
 import numpy as np
 
 from engine.errors import ConfigError
+from engine.remote.address import CHAT, COMPLETIONS, Address, bearer, parse, shown
+from engine.remote.errors import COMPLAINT_BYTES, one_line, said
 from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
-from playbooks.load.record import Record, now_ns
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.sse import EventReader
-from playbooks.load.targets import Failed, Outgoing, Unreachable
+from playbooks.load.targets import Failed, Outgoing, TargetUnreachable
 
 PLAIN_IDS = (1_000, 30_000)
 """Token ids that are plain text in nearly every vocabulary."""
 IDLE_CONNECTION_S = 2.0
 """Kept so long between requests: shorter than servers do, so that none closes under a request."""
 ASK_MODEL_S = 20.0
-DETAIL = 200
-"""Characters of a server's complaint that are kept."""
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+PATHS = {"completions": COMPLETIONS, "chat": CHAT}
 
 
 @dataclass(frozen=True)
@@ -47,41 +47,45 @@ class EndpointSpec:
     """Longest prompt and output together that the server takes."""
 
     def __post_init__(self) -> None:
-        try:
-            url = httpx.URL(self.url)
-            valid = url.scheme in ("http", "https") and bool(url.host)
-        except httpx.InvalidURL:
-            valid = False
-        if not valid:
-            raise ConfigError(f"target {self.url}: expected embedded, null or http(s)://host:port")
+        assert self.address  # raises for what is none
         if self.api not in PATHS:
             raise ConfigError(f"api: expected completions or chat, got {self.api!r}")
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
-            raise ConfigError("the bearer token has characters that no header can carry")
+        bearer(self.key)
         if self.limit is not None and self.limit < 2:
             raise ConfigError(f"max_context: expected at least 2 tokens, got {self.limit}")
         if self.token_ids and self.chat:
             raise ConfigError("prompts as token ids need the completions API, not chat")
 
     @property
+    def address(self) -> Address:
+        try:
+            return parse(self.url, "embedded, null or")
+        except ConfigError as error:
+            raise ConfigError(f"target {error}") from error
+
+    @property
+    def call(self) -> str:
+        """Of the API; an address that names one wins."""
+        return self.address.named or PATHS[self.api]
+
+    @property
     def chat(self) -> bool:
-        return self.path.endswith(PATHS["chat"])
+        return self.call == CHAT
 
     @property
     def base(self) -> str:
         """The address before /v1."""
-        base = self.url.rstrip("/")
-        for tail in ("/chat/completions", "/completions"):
-            base = base.removesuffix(tail)
-        return base.removesuffix("/v1")
+        return self.address.origin + self.address.server
 
     @property
     def path(self) -> str:
-        """Of the API; a URL that names one wins."""
-        for path in (PATHS["chat"], PATHS["completions"]):
-            if self.url.rstrip("/").endswith(path):
-                return path
-        return PATHS[self.api]
+        """Of the API on the host, with the address's query."""
+        return self.address.api(self.call)
+
+    @property
+    def shown(self) -> str:
+        """Where requests go, without a secret."""
+        return shown(self.address.origin + self.path)
 
 
 class Endpoint:
@@ -102,8 +106,7 @@ class Endpoint:
     def describe(self) -> dict[str, Any]:
         spec = self.spec
         prompts = "ids" if spec.token_ids else "text"
-        url = spec.base + spec.path
-        return {"kind": "endpoint", "url": url, "model": self.model, "prompts": prompts}
+        return {"kind": "endpoint", "url": spec.shown, "model": self.model, "prompts": prompts}
 
     def prompts(self, seed: int, shared: int) -> PromptMaker:
         if self.spec.token_ids:
@@ -111,16 +114,14 @@ class Endpoint:
         return TextPrompts(seed, shared)
 
     async def __aenter__(self) -> Self:
-        """Raises Unreachable when nobody answers, ConfigError when no model is to be found."""
+        """Raises TargetUnreachable when nobody answers, ConfigError when no model is found."""
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",  # a compressor would hold tokens back
             "Content-Type": "application/json",
-        }
-        if self.spec.key:
-            headers["Authorization"] = f"Bearer {self.spec.key}"
+        } | bearer(self.spec.key)
         self._client = httpx.AsyncClient(
-            base_url=self.spec.base,
+            base_url=self.spec.address.origin,
             headers=headers,
             timeout=None,
             trust_env=False,  # a proxy of the environment would be measured as well
@@ -145,11 +146,12 @@ class Endpoint:
 
     async def _first_model(self) -> str:
         assert self._client is not None
-        where = f"{self.spec.base}/v1/models"
+        models = self.spec.address.api("/v1/models")
+        where = shown(self.spec.address.origin + models)
         try:
-            answer = await self._client.get("/v1/models", timeout=ASK_MODEL_S)
+            answer = await self._client.get(models, timeout=ASK_MODEL_S)
         except httpx.HTTPError as error:
-            raise Unreachable(f"target {self.spec.base}: {_reason(error)}") from error
+            raise TargetUnreachable(f"target {self.spec.base}: {_reason(error)}") from error
         try:
             name = answer.raise_for_status().json()["data"][0]["id"]
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
@@ -179,7 +181,7 @@ class Endpoint:
         assert self._client is not None
         return self._client.build_request("POST", self.spec.path, content=self.body(request))
 
-    async def send(self, prepared: httpx.Request, record: Record) -> None:
+    async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
         assert self._client is not None
         answer, reader = _Answer(record, self.spec.chat), EventReader()
         try:
@@ -201,7 +203,7 @@ class Endpoint:
 class _Answer:
     """Reads the events of one stream into its record."""
 
-    def __init__(self, record: Record, chat: bool) -> None:
+    def __init__(self, record: RequestRecord, chat: bool) -> None:
         self._record, self._chat = record, chat
         self._done = False
         self._counted: tuple[int, int] | None = None
@@ -213,7 +215,7 @@ class _Answer:
             return
         event = _object(data)
         if event.get("error"):
-            raise Failed("api_error", str(event["error"])[:DETAIL])
+            raise Failed("api_error", one_line(str(event["error"])))
         if isinstance(event.get("usage"), dict):
             self._counted = _usage(event["usage"])
         for choice in event.get("choices") or ():
@@ -247,9 +249,9 @@ async def _refuse_errors(response: httpx.Response) -> None:
     text = b""
     async for chunk in response.aiter_bytes():
         text += chunk
-        if len(text) >= DETAIL:
+        if len(text) >= COMPLAINT_BYTES:
             break
-    detail = " ".join(text.decode("utf-8", "replace").split())[:DETAIL] or "no text"
+    detail = said(text) or "no text"
     if response.status_code != 200:
         raise Failed(f"http_{response.status_code}", detail)
     raise Failed("not_streamed", f"answered with {kind or 'no content type'}: {detail}")
@@ -283,4 +285,4 @@ def _usage(usage: dict[str, Any]) -> tuple[int, int]:
 
 
 def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:DETAIL] or type(error).__name__
+    return one_line(str(error)) or type(error).__name__

@@ -26,7 +26,7 @@ def now_ns() -> int:
 
 
 @dataclass(slots=True)
-class Record:
+class RequestRecord:
     """Times are monotonic nanoseconds, 0 until they happen. Latencies run from `scheduled`."""
 
     index: int
@@ -138,7 +138,7 @@ class RecordFile:
         with suppress(OSError):
             self._file.close()
 
-    def write(self, record: Record, start: int) -> None:
+    def write(self, record: RequestRecord, start: int) -> None:
         line = json.dumps(record.row(start), allow_nan=False, ensure_ascii=False)
         try:
             self._file.write(line + "\n")

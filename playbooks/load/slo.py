@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from engine.errors import ConfigError
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 
 UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0}
 
@@ -19,7 +19,7 @@ class Slo:
     tpot: float | None = None
     e2e: float | None = None
 
-    def met(self, record: Record) -> bool:
+    def met(self, record: RequestRecord) -> bool:
         """By a completed request. What is not defined for it (TPOT of one token) is met."""
         values = (record.ttft_ms, record.tpot_ms, record.e2e_ms)
         limits = (self.ttft, self.tpot, self.e2e)

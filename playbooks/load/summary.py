@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.observing.telemetry import percentiles
 from playbooks.load.client import LoadResult
-from playbooks.load.record import INTERRUPTED, Record
+from playbooks.load.record import INTERRUPTED, RequestRecord
 
 SCHEMA = 1
 WARM_UP_SHARE = 0.1
@@ -40,7 +40,7 @@ class Window:
     steady: bool
     """Warm-up and drain are excluded; False: the run was too short, and all of it counts."""
 
-    def has(self, record: Record) -> bool:
+    def has(self, record: RequestRecord) -> bool:
         """Its latencies count."""
         return self.begin <= record.scheduled <= self.end
 
@@ -146,7 +146,7 @@ def generator_limit(
     return None
 
 
-def _latency(measured: list[Record]) -> dict[str, dict[str, Any]]:
+def _latency(measured: list[RequestRecord]) -> dict[str, dict[str, Any]]:
     return {
         "ttft_ms": latency_block(r.ttft_ms for r in measured),
         "tpot_ms": latency_block(r.tpot_ms for r in measured),
@@ -156,7 +156,7 @@ def _latency(measured: list[Record]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _throughput(records: list[Record], window: Window) -> dict[str, float]:
+def _throughput(records: list[RequestRecord], window: Window) -> dict[str, float]:
     """Prompts count when their first token comes. What a failed request got is no output."""
     good = [r for r in records if r.error is None and r.events]
     times = _joined([np.frombuffer(r.events, np.int64) for r in good])
@@ -176,7 +176,7 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.empty(0)
 
 
-def _output(record: Record) -> int:
+def _output(record: RequestRecord) -> int:
     return record.output_tokens or len(record.events)
 
 
@@ -186,7 +186,9 @@ def _offered(result: LoadResult) -> float | None:
     return len(result.records) / seconds if seconds > 0 else None
 
 
-def _goodput(result: LoadResult, measured: list[Record], window: Window) -> dict[str, Any] | None:
+def _goodput(
+    result: LoadResult, measured: list[RequestRecord], window: Window
+) -> dict[str, Any] | None:
     """Requests/s that meet every objective, and their share of all that were due."""
     slo = result.spec.slo
     if not slo:
@@ -200,7 +202,7 @@ def _goodput(result: LoadResult, measured: list[Record], window: Window) -> dict
     }
 
 
-def _in_flight(records: list[Record], window: Window) -> dict[str, Any]:
+def _in_flight(records: list[RequestRecord], window: Window) -> dict[str, Any]:
     """Requests sent and not ended: mean over the window, and the most at once."""
     if not records or window.end <= window.begin:
         return {"mean": None, "max": None}
@@ -215,7 +217,7 @@ def _in_flight(records: list[Record], window: Window) -> dict[str, Any]:
     }
 
 
-def _tokens(records: list[Record]) -> dict[str, Any]:
+def _tokens(records: list[RequestRecord]) -> dict[str, Any]:
     done = [r for r in records if r.completed]
     return {
         "prompt": sum(r.prompt_tokens for r in done),
@@ -228,7 +230,7 @@ def _tokens(records: list[Record]) -> dict[str, Any]:
     }
 
 
-def _doubts(result: LoadResult, measured: list[Record], limit: str | None) -> list[str]:
+def _doubts(result: LoadResult, measured: list[RequestRecord], limit: str | None) -> list[str]:
     """Why the run proves nothing."""
     reasons = [limit] if limit else []
     if result.stopped_by is not None:

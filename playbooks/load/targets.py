@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.request import FinishReason, SamplingParams
 from engine.stream import Stream
 from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts, plain_ids
-from playbooks.load.record import Record, now_ns
+from playbooks.load.record import RequestRecord, now_ns
 
 if TYPE_CHECKING:
     from engine.core import Engine
@@ -32,7 +32,7 @@ class Failed(Exception):
         self.kind, self.detail = kind, detail
 
 
-class Unreachable(EngineError):
+class TargetUnreachable(EngineError):
     """Nobody answers at the target's address."""
 
 
@@ -63,7 +63,7 @@ class Target(Protocol):
     def prepare(self, request: Outgoing) -> Any:
         """What `send` takes; made before the request is due."""
 
-    async def send(self, prepared: Any, record: Record) -> None:
+    async def send(self, prepared: Any, record: RequestRecord) -> None:
         """Wait for the whole answer. Cancelling it gives the request up at the target too."""
 
 
@@ -87,7 +87,7 @@ class NullTarget:
     def prepare(self, request: Outgoing) -> Outgoing:
         return request
 
-    async def send(self, prepared: Outgoing, record: Record) -> None:
+    async def send(self, prepared: Outgoing, record: RequestRecord) -> None:
         record.events.append(now_ns())
         record.prompt_tokens, record.output_tokens = record.prompt_asked, 1
         record.finish_reason = FinishReason.LENGTH.value
@@ -141,7 +141,9 @@ class EmbeddedTarget:
         params = SamplingParams(max_tokens=request.output, ignore_eos=request.ignore_eos)
         return request.prompt, params
 
-    async def send(self, prepared: tuple[str | list[int], SamplingParams], record: Record) -> None:
+    async def send(
+        self, prepared: tuple[str | list[int], SamplingParams], record: RequestRecord
+    ) -> None:
         """Raises EngineStopped when the engine takes nothing more."""
         prompt, params = prepared
         stream = self.engine.submit(
@@ -176,7 +178,7 @@ class EmbeddedTarget:
                 ended.set_result(None)
 
 
-def _read(stream: Stream, record: Record) -> None:
+def _read(stream: Stream, record: RequestRecord) -> None:
     """Take over what the engine knows of a request, ended or not."""
     event = stream.poll()
     assert stream.stamps is not None
@@ -189,7 +191,7 @@ def _read(stream: Stream, record: Record) -> None:
         record.finish_reason, record.detail = event.finish_reason.value, event.error
 
 
-def _raise_failure(record: Record) -> None:
+def _raise_failure(record: RequestRecord) -> None:
     detail = record.detail or "no reason given"
     if record.finish_reason in FAILURES:
         raise Failed(str(record.finish_reason), detail)

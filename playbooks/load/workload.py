@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.errors import ConfigError
-from playbooks.load.arrivals import Arrivals, Closed, Ramp, Replay, parse_arrivals
+from playbooks.load.arrivals import Arrivals, Closed, Ramp, TraceArrivals, parse_arrivals
 from playbooks.load.formats import CountTokens
 from playbooks.load.lengths import Fixed
 from playbooks.load.mix import FIXED_WARNING, Mix, Preset, TracePairs, parse_mix
@@ -56,7 +56,7 @@ class LoadSpec:
 
     @property
     def endless(self) -> bool:
-        finite = isinstance(self.arrivals, Replay) or isinstance(self.mix, TracePairs)
+        finite = isinstance(self.arrivals, TraceArrivals) or isinstance(self.mix, TracePairs)
         return self.requests is None and self.seconds is None and not finite
 
     @property
@@ -70,7 +70,7 @@ class LoadSpec:
     def traces(self) -> list[Trace]:
         """The files that it reads while it runs."""
         found = [self.mix.trace] if isinstance(self.mix, TracePairs) else []
-        if isinstance(self.arrivals, Replay) and self.arrivals.trace not in found:
+        if isinstance(self.arrivals, TraceArrivals) and self.arrivals.trace not in found:
             found.append(self.arrivals.trace)
         return found
 
@@ -161,7 +161,7 @@ def make_spec(
         raise ConfigError("time_scale: stretches the times of a trace; there are none to stretch")
     when = parse_arrivals(arrivals or DEFAULT_ARRIVALS)
     if file is not None and arrivals is None:
-        when = Replay(file, time_scale)
+        when = TraceArrivals(file, time_scale)
     mix: Mix = parse_mix(lengths or DEFAULT_LENGTHS, count_tokens)
     if file is not None and lengths is None:
         mix = TracePairs(file)

@@ -28,7 +28,7 @@ from playbooks.load.arrivals import Closed
 from playbooks.load.client import LoadResult, run_load
 from playbooks.load.client import Progress as LoadProgress
 from playbooks.load.prompts import TextPrompts
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.load.summary import summarize
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.load.workload import LoadSpec
@@ -208,7 +208,7 @@ def examine(
     return Examined(summary, facts, times, parts, result.interrupted)
 
 
-def stage_times(records: Sequence[Record]) -> dict[str, float]:
+def stage_times(records: Sequence[RequestRecord]) -> dict[str, float]:
     """Share of request time by stage."""
     rows = _completed(records)
     total = sum(sum(row) for row in rows)
@@ -218,14 +218,14 @@ def stage_times(records: Sequence[Record]) -> dict[str, float]:
     return {stage: float(ms / total) for stage, ms in zip(STAGES, sums, strict=True)}
 
 
-def usual_share(records: Sequence[Record], stage: str) -> float | None:
+def usual_share(records: Sequence[RequestRecord], stage: str) -> float | None:
     """Of the middle request: one that the machine held up says nothing about the others."""
     place = STAGES.index(stage)
     shares = [row[place] / sum(row) for row in _completed(records) if sum(row)]
     return float(np.median(shares)) if shares else None
 
 
-def _completed(records: Sequence[Record]) -> list[tuple[float, ...]]:
+def _completed(records: Sequence[RequestRecord]) -> list[tuple[float, ...]]:
     return [r.stamps.stages_ms for r in records if r.completed and r.stamps is not None]
 
 

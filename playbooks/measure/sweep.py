@@ -23,7 +23,7 @@ from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import Progress as LoadProgress
 from playbooks.load.mix import Mix, Preset
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
 from playbooks.measure.compare import environment
 from playbooks.measure.stats import (
@@ -177,7 +177,7 @@ def _in_system(trial: Trial) -> float:
     return float(trial.summary["throughput"]["output_tok_s"] / tokens * seconds)
 
 
-def _in_window(trial: Trial) -> list[Record]:
+def _in_window(trial: Trial) -> list[RequestRecord]:
     """The requests that were due in the measuring window."""
     window, start = trial.summary["window"], trial.result.start
     begin, end = window["begin_s"], window["end_s"]

@@ -15,7 +15,7 @@ from engine.request import SamplingParams
 from playbooks.load.arrivals import Arrivals
 from playbooks.load.client import LoadResult, Progress, run_load
 from playbooks.load.mix import Mix
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.load.summary import summarize
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.load.workload import LoadSpec
@@ -57,7 +57,7 @@ class Trial:
     weights_bytes: int
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[RequestRecord]:
         """In order of their number, so that two trials' records are pairs."""
         return sorted(self.result.records, key=lambda record: record.index)
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from playbooks.load.prompts import PromptMaker, TextPrompts
-from playbooks.load.record import Record, now_ns
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import Outgoing
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class TimedTarget:
     def prepare(self, request: Outgoing) -> Outgoing:
         return request
 
-    async def send(self, request: Outgoing, record: Record) -> None:
+    async def send(self, request: Outgoing, record: RequestRecord) -> None:
         self.seen.append(request)
         self.act(record.index)
         async with self._seats:

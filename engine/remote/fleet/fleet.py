@@ -12,8 +12,9 @@ from typing import Any
 import tomli
 
 from engine.errors import ConfigError
+from engine.remote import address
 from engine.remote.adapters import NAMES
-from engine.remote.client import checked
+from engine.remote.address import read_token
 from engine.remote.engine import INTERVAL_S, RemoteEngine, attach
 from engine.remote.fleet.odd import Oddity, odd_ones
 from engine.remote.metrics import view
@@ -25,7 +26,7 @@ MOST_TARGETS = 256
 
 
 @dataclass(frozen=True)
-class Target:
+class FleetTarget:
     url: str
     name: str | None = None
     group: str | None = None
@@ -135,7 +136,7 @@ def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers |
 
 
 def attach_all(
-    targets: Sequence[Target],
+    targets: Sequence[FleetTarget],
     interval_s: float = INTERVAL_S,
     environment: Mapping[str, str] = os.environ,
 ) -> Fleet:
@@ -144,7 +145,9 @@ def attach_all(
     for target in targets:
         engine = attach(
             target.url,
-            token(target, environment),
+            read_token(
+                target.token_env, environment, f"target {target.name or address.shown(target.url)}"
+            ),
             name=target.name,
             group=target.group,
             engine=target.engine,
@@ -156,19 +159,7 @@ def attach_all(
     return Fleet(engines.values())
 
 
-def token(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
-    if target.token_env is None:
-        return None
-    found = environment.get(target.token_env)
-    if not found:
-        raise ConfigError(
-            f"target {target.name or target.url}: the environment variable {target.token_env} "
-            "that should hold its token is not set"
-        )
-    return found
-
-
-def read_fleet(path: Path) -> tuple[list[Target], float | None]:
+def read_fleet(path: Path) -> tuple[list[FleetTarget], float | None]:
     """Targets and interval of a fleet file. Raises ConfigError naming what is wrong where."""
     try:
         data = tomli.loads(path.read_text("utf-8-sig"))
@@ -188,7 +179,7 @@ def read_fleet(path: Path) -> tuple[list[Target], float | None]:
     return [_target(table, f"{path}: target {i}") for i, table in enumerate(tables, 1)], interval
 
 
-def _target(table: Any, where: str) -> Target:
+def _target(table: Any, where: str) -> FleetTarget:
     keys = ("url", "name", "group", "token_env", "engine")
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: expected a table [[target]]")
@@ -201,10 +192,10 @@ def _target(table: Any, where: str) -> Target:
     if table.get("engine", NAMES[0]) not in NAMES:
         raise ConfigError(f"{where}: engine: expected one of {', '.join(NAMES)}")
     try:
-        checked(table["url"])
+        address.parse(table["url"])
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    return Target(**table)
+    return FleetTarget(**table)
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

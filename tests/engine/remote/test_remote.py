@@ -220,13 +220,12 @@ def test_any_address_of_a_server_leads_to_its_metrics(url):
     ("url", "why"),
     [("ftp://h", "expected the address"), ("h:8000", "expected the address"), ("", "expected"),
      ("http://", "expected"), (f"http://me:{TOKEN}@h", "token_env"),
-     (f"http://h/metrics?key={TOKEN}", "leave out"), ("http://h:99999", "expected")],
+     (f"http://me:pa/{TOKEN}@h", "expected"), ("http://h:99999", "expected")],
 )  # fmt: skip
 def test_an_address_that_cannot_be_is_refused(url, why):
     with pytest.raises(ConfigError, match=why) as caught:
         attach(url)
-    if "?" not in url:
-        assert TOKEN not in str(caught.value)
+    assert TOKEN not in str(caught.value)
 
 
 def test_the_token_goes_to_the_target_and_nowhere_else(caplog):
@@ -242,12 +241,6 @@ def test_the_token_goes_to_the_target_and_nowhere_else(caplog):
     assert "its token is refused" in refused.source.reason
     everything = snapshot.to_json() + refused.to_json() + caplog.text + repr(engine)
     assert TOKEN not in everything
-
-
-def test_a_redirect_is_not_followed_with_the_token():
-    server = Server(httpx.Response(307, headers={"location": "http://evil.test/metrics"}))
-    server.attach(token=TOKEN).poll()
-    assert {request.url.host for request in server.asked} == {"engine.test"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigError
-from playbooks.load.arrivals import Closed, Replay, parse_arrivals
+from playbooks.load.arrivals import Closed, TraceArrivals, parse_arrivals
 from playbooks.load.traces import Trace
 
 
@@ -76,7 +76,7 @@ def test_a_replay_has_the_traces_gaps_times_the_scale(tmp_path):
     path = tmp_path / "t.csv"
     rows = "\n".join(f"{t:.6f},M,5,6,11,x" for t in at)
     path.write_text("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n" + rows)
-    replayed = np.array(list(Replay(Trace(path), 0.1).times(0))) / 1e9
+    replayed = np.array(list(TraceArrivals(Trace(path), 0.1).times(0))) / 1e9
     assert replayed[0] == 0
     assert replayed == pytest.approx((at - at[0]) * 0.1, abs=1e-6)
 

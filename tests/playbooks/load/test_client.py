@@ -13,15 +13,15 @@ import pytest
 
 from engine.errors import ConfigError, EngineStopped
 from load_stub import TimedTarget, run_virtual
-from playbooks.load.client import Client, run_load
+from playbooks.load.client import LoadRun, run_load
 from playbooks.load.slo import parse_slo
 from playbooks.load.summary import summarize
-from playbooks.load.targets import Failed, NullTarget, Unreachable
+from playbooks.load.targets import Failed, NullTarget, TargetUnreachable
 from playbooks.load.workload import LoadSpec, Workload, make_spec
 
 
 def run(target, arrivals, lengths="fixed:20,11", **rest):
-    return run_virtual(Client(target, make_spec(arrivals, lengths, **rest)).run())
+    return run_virtual(LoadRun(target, make_spec(arrivals, lengths, **rest)).run())
 
 
 def report(*args, **rest):
@@ -199,7 +199,7 @@ def test_a_trace_that_breaks_half_way_ends_the_run_with_what_there_is(tmp_path, 
     head = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     path.write_text(head + good + "bad\n" * 100)
     spec = make_spec(arrivals, trace=path)
-    found = summarize(run_virtual(Client(TimedTarget(), spec).run()))
+    found = summarize(run_virtual(LoadRun(TimedTarget(), spec).run()))
     assert found["verdict"] == "inconclusive"
     assert "rows are unusable" in found["reasons"][0]
     assert found["requests"]["completed"] > 200
@@ -208,7 +208,7 @@ def test_a_trace_that_breaks_half_way_ends_the_run_with_what_there_is(tmp_path, 
 @pytest.mark.parametrize("arrivals", ["constant:10", "closed:4", "closed:4,1"])
 def test_an_interrupt_keeps_what_was_measured(arrivals):
     async def interrupted():
-        client = Client(TimedTarget(), make_spec(arrivals, "fixed:20,11", duration_s=1000))
+        client = LoadRun(TimedTarget(), make_spec(arrivals, "fixed:20,11", duration_s=1000))
         asyncio.get_running_loop().call_later(20.05, client.interrupt)
         return await client.run()
 
@@ -376,7 +376,7 @@ def test_a_bad_slo_gets_one_clear_line(text):
 def test_a_target_that_cannot_be_entered_is_an_error_at_once():
     class Nobody(TimedTarget):
         async def __aenter__(self):
-            raise Unreachable("nobody there")
+            raise TargetUnreachable("nobody there")
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(TargetUnreachable):
         run(Nobody(), "constant:1", requests=3)

@@ -16,11 +16,11 @@ from load_stub import (
     token,
     usage,
 )
-from playbooks.load.client import Client
+from playbooks.load.client import LoadRun
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.sse import MAX_EVENT, EventReader
 from playbooks.load.summary import summarize
-from playbooks.load.targets import Failed, Unreachable
+from playbooks.load.targets import Failed, TargetUnreachable
 from playbooks.load.workload import make_spec
 
 URL = "http://stub"
@@ -30,7 +30,7 @@ def load_on(transport, arrivals="constant:10", lengths="fixed:20,11", api="compl
     """A run in virtual time."""
     endpoint = Endpoint(EndpointSpec(URL, api=api, model="m"), transport)
     rest = {"requests": 300} | rest
-    return run_virtual(Client(endpoint, make_spec(arrivals, lengths, **rest)).run())
+    return run_virtual(LoadRun(endpoint, make_spec(arrivals, lengths, **rest)).run())
 
 
 def stream_of(body, ttft=0.2, itl=0.05, text=" x"):
@@ -167,7 +167,7 @@ def test_a_broken_stream_is_a_counted_failure_and_no_number(name):
     ("status", "kind", "text", "expected"),
     [
         (500, "text/plain", b"boom", ("http_500", "boom")),
-        (503, "application/json", b'{"error": "busy"}', ("http_503", '{"error": "busy"}')),
+        (503, "application/json", b'{"error": "busy"}', ("http_503", "busy")),
         (429, "text/event-stream", b"", ("http_429", "no text")),
         (200, "application/json", b'{"choices": []}', ("not_streamed", "application/json")),
         (500, "text/html", b"\xff\xfe" * 100_000, ("http_500", "�")),
@@ -196,7 +196,7 @@ def run_against(behave, requests=6, arrivals="closed:3", timeout_s=20.0, lengths
         async with StubServer(behave) as server:
             endpoint = Endpoint(EndpointSpec(server.url))
             spec = make_spec(arrivals, lengths, requests=requests, timeout_s=timeout_s)
-            return await Client(endpoint, spec).run(), server
+            return await LoadRun(endpoint, spec).run(), server
 
     async def bounded():
         return await asyncio.wait_for(go(), 60)
@@ -270,10 +270,10 @@ def test_nobody_at_the_address():
 
     url = asyncio.run(port_of_nobody())
     spec = make_spec("constant:100", "fixed:5,4", requests=5)
-    with pytest.raises(Unreachable, match=url):
-        asyncio.run(Client(Endpoint(EndpointSpec(url)), spec).run())
+    with pytest.raises(TargetUnreachable, match=url):
+        asyncio.run(LoadRun(Endpoint(EndpointSpec(url)), spec).run())
     named = Endpoint(EndpointSpec(url, model="m"))
-    found = summarize(asyncio.run(Client(named, spec).run()))
+    found = summarize(asyncio.run(LoadRun(named, spec).run()))
     assert found["errors"] == {"connect": 5}
     assert found["verdict"] == "inconclusive"
 
@@ -282,7 +282,7 @@ def test_a_server_that_names_no_model():
     transport = ScriptedTransport(lambda body: [b"{}"], kind="application/json")
     endpoint = Endpoint(EndpointSpec(URL), transport)
     with pytest.raises(ConfigError, match="--model"):
-        run_virtual(Client(endpoint, make_spec("constant:1", requests=1)).run())
+        run_virtual(LoadRun(endpoint, make_spec("constant:1", requests=1)).run())
 
 
 # --- what is sent -------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def bodies(seed=0, **spec):
     transport = ScriptedTransport(stream_of)
     endpoint = Endpoint(EndpointSpec(URL, model="m", **spec), transport)
     load = make_spec("poisson:20", "chat*0.05", requests=30, seed=seed)
-    run_virtual(Client(endpoint, load).run())
+    run_virtual(LoadRun(endpoint, load).run())
     return [request.content for request in transport.requests]
 
 
@@ -321,7 +321,7 @@ def test_a_request_asks_for_a_stream_with_usage_and_only_when_told_for_a_full_le
 def test_the_bearer_token_is_sent():
     transport = ScriptedTransport(stream_of)
     endpoint = Endpoint(EndpointSpec(URL, model="m", key="secret"), transport)
-    run_virtual(Client(endpoint, make_spec("constant:1", requests=1)).run())
+    run_virtual(LoadRun(endpoint, make_spec("constant:1", requests=1)).run())
     assert transport.requests[0].headers["authorization"] == "Bearer secret"
     assert "secret" not in json.dumps(endpoint.describe())
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from engines import assert_nothing_held, tiny_engine
-from playbooks.load.client import Client, run_load
+from playbooks.load.client import LoadRun, run_load
 from playbooks.load.embedded import BackgroundLoad
 from playbooks.load.mix import PRESETS
 from playbooks.load.record import RecordFile
@@ -91,8 +91,8 @@ def test_an_interrupt_cancels_what_is_open_in_the_engine(engine):
     import asyncio
 
     async def go():
-        spec = make_spec("closed:8", "fixed:8,60", requests=500, ignore_eos=True)
-        client = Client(EmbeddedTarget(engine), spec, on_record=lambda *_: client.interrupt())
+        spec = make_spec("closed:8", "uniform:8-8,5-60", requests=500, ignore_eos=True)
+        client = LoadRun(EmbeddedTarget(engine), spec, on_record=lambda *_: client.interrupt())
         return await asyncio.wait_for(client.run(), 60)
 
     result = asyncio.run(go())

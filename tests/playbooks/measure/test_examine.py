@@ -5,7 +5,7 @@ from array import array
 import pytest
 
 from engine.request import Stamps
-from playbooks.load.record import Record
+from playbooks.load.record import RequestRecord
 from playbooks.measure.examine import stage_times, usual_share
 
 
@@ -21,7 +21,9 @@ def record(tokenize_ms, decode_ms=60):
         finished=last,
         tokens=array("q", [first, last]),
     )
-    return Record(0, arrival, 4, 2, events=stamps.tokens, finish_reason="length", stamps=stamps)
+    return RequestRecord(
+        0, arrival, 4, 2, events=stamps.tokens, finish_reason="length", stamps=stamps
+    )
 
 
 def test_the_usual_share_is_that_of_the_middle_request():
@@ -38,4 +40,4 @@ def test_a_request_that_the_machine_held_up_says_nothing_of_the_others():
 
 def test_without_a_completed_request_there_is_no_share():
     assert usual_share([], "tokenize") is None
-    assert usual_share([Record(0, 0, 4, 2)], "tokenize") is None
+    assert usual_share([RequestRecord(0, 0, 4, 2)], "tokenize") is None

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from engine.errors import ConfigError
-from engine.remote.fleet.fleet import Fleet, Target, attach_all, read_fleet
+from engine.remote.fleet.fleet import Fleet, FleetTarget, attach_all, read_fleet
 from engine.remote.fleet.fleet_engine import FleetEngine
 from engine.remote.fleet.odd import odd_ones
 from engine.snapshot import (
@@ -169,8 +169,8 @@ def test_a_fleet_file(tmp_path):
     targets, interval = read_fleet(write(tmp_path, GOOD))
     assert interval == 2.5
     assert targets == [
-        Target("http://10.0.0.1:8000", "a100-1", "chat", "VLLM_TOKEN"),
-        Target("http://10.0.0.2:8000/metrics", engine="sglang"),
+        FleetTarget("http://10.0.0.1:8000", "a100-1", "chat", "VLLM_TOKEN"),
+        FleetTarget("http://10.0.0.2:8000/metrics", engine="sglang"),
     ]
     several = attach_all(targets, environment={"VLLM_TOKEN": "t"})
     assert list(several.engines) == ["a100-1", "10.0.0.2:8000/metrics"]
@@ -204,11 +204,11 @@ def test_no_file_no_targets(tmp_path):
 
 
 def test_a_token_that_is_not_in_the_environment_is_an_error():
-    target = Target("http://h:1", token_env="NO_SUCH")
+    target = FleetTarget("http://h:1", token_env="NO_SUCH")
     with pytest.raises(ConfigError, match=r"NO_SUCH .* is not set"):
         attach_all([target], environment={})
 
 
 def test_two_targets_of_one_name_are_an_error():
     with pytest.raises(ConfigError, match="two targets are called"):
-        attach_all([Target("http://h:1"), Target("http://h:1")])
+        attach_all([FleetTarget("http://h:1"), FleetTarget("http://h:1")])
