@@ -12,6 +12,7 @@ from console.panels.panel import Panel
 from console.panels.specs import PANELS
 from console.renderables.lines import Span, text_line
 from console.themes import INKS
+from repository import ROOT
 
 STATES = ["empty", "idle", "typical", "full", "preempting", "stale", "dead", "broken"]
 MARKS = {
@@ -22,7 +23,7 @@ MARKS = {
 
 
 class OnePanel(App):
-    CSS_PATH = "../../console/theme.tcss"
+    CSS_PATH = ROOT / "console" / "theme.tcss"
 
     def __init__(self, spec):
         super().__init__()
