@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App
 from textual.message import Message
 
 from console import themes
@@ -18,15 +17,15 @@ from console.actions import Scope, method_of
 from console.bridge import Bridge, EngineLike, Load
 from console.control.conversation import Conversation
 from console.control.live import LiveControls
-from console.control.pending_changes import Changes
+from console.control.pending_changes import PendingChanges
 from console.history import History
 from console.locale import lang
 from console.locale.lang import _
-from console.messages import AnswerArrived, Call, EngineDown, EngineFailed, EngineUp
+from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp, UiCall
 from console.panels.panel import WIDE
 from console.recording.controls import RecordingControls
 from console.renderables.frame import Frame, Phase
-from console.screens.base_screen import SMALLEST, Place
+from console.screens.base_screen import SMALLEST, BaseScreen
 from console.screens.dialogs import ConfirmScreen
 from console.screens.help import HelpScreen
 from console.screens.overview import Overview
@@ -36,9 +35,9 @@ from engine.snapshot import Snapshot
 from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:
-    from console.control.run_manager import Runs
+    from console.control.filled_checklist import FilledChecklist
+    from console.control.run_manager import RunManager
     from console.control.run_state import PlaybookRun
-    from console.screens.checklists import Filled
 
 REPORT_PATIENCE_S = 15.0
 """So long a cancelled playbook may take to end before the console leaves."""
@@ -68,7 +67,7 @@ def build_app(
     return Console(engine, readonly, refresh_hz, load, clock, log, theme)
 
 
-class Console(LiveControls, RecordingControls, App[None]):
+class Console(LiveControls, RecordingControls):
     TITLE = "EveWatch"
     CSS_PATH = "theme.tcss"
     COMMANDS: ClassVar = {ActionCommands}
@@ -103,14 +102,14 @@ class Console(LiveControls, RecordingControls, App[None]):
         self.clock = clock
         self.log_book = log or OptLog()
         self.history = History()
-        self.changes = Changes()
+        self.changes = PendingChanges()
         self.talk = Conversation()
         self.paused = False
         self.bridge = Bridge(engine, self._post, load, clock)
         self.overview = Overview(readonly, self.talk)
         self.shown = Frame(readonly=readonly)
         """What the display stands at: the latest, or that of when it was paused."""
-        self._runs: Runs | None = None
+        self._runs: RunManager | None = None
         self._wanted_theme = theme or themes.suits(os.environ)
         self._refresh_s = 1.0 / refresh_hz
         self._ticks = 0
@@ -150,21 +149,21 @@ class Console(LiveControls, RecordingControls, App[None]):
 
     def draw(self, snapshot: Snapshot) -> None:
         """On the screen that is seen; the others draw when they are come back to."""
-        place = self.place
-        if not place.is_mounted:
+        screen = self.top_screen
+        if not screen.is_mounted:
             return
         frame = self.frame(snapshot)
         if self.paused:
-            place.show_header(frame)
+            screen.show_header(frame)
         else:
             self.shown = frame
-            place.show(frame)
+            screen.show(frame)
 
     @property
-    def place(self) -> Place:
+    def top_screen(self) -> BaseScreen:
         """The topmost screen that is no dialog."""
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, Place):
+            if isinstance(screen, BaseScreen):
                 return screen
         return self.overview
 
@@ -188,15 +187,10 @@ class Console(LiveControls, RecordingControls, App[None]):
     def notify(self, message: str, **options: Any) -> None:
         super().notify(_(message), **{"markup": False, **options})
 
-    def say(self, text: str, severity: str = "information") -> None:
-        """A notice, from any thread."""
-        self.call_soon(lambda: self.notify(text, severity=cast(Any, severity), markup=False))
-
     def call_soon(self, do: Callable[[], object]) -> None:
-        """Call in the UI's thread, from any thread; nothing happens when the console has ended."""
-        self._post(Call(do))
+        self._post(UiCall(do))
 
-    def on_call(self, message: Call) -> None:
+    def on_ui_call(self, message: UiCall) -> None:
         message.do()
 
     def _post(self, message: Message) -> None:
@@ -210,7 +204,7 @@ class Console(LiveControls, RecordingControls, App[None]):
     def on_engine_up(self, message: EngineUp) -> None:
         self.bridge.went_up()
         self.draw(self.bridge.poll())
-        self.place.show_footer()
+        self.top_screen.show_footer()
 
     def on_engine_failed(self, message: EngineFailed) -> None:
         self.exit_error = message.error
@@ -241,6 +235,10 @@ class Console(LiveControls, RecordingControls, App[None]):
 
     # actions
 
+    @property
+    def here(self) -> Scope:
+        return self.top_screen.scope
+
     def scope(self, where: str) -> Scope:
         return Scope(where, self.refusal, lambda attribute: hasattr(self.bridge.engine, attribute))
 
@@ -251,20 +249,20 @@ class Console(LiveControls, RecordingControls, App[None]):
     async def run_action(self, action: Any, *args: Any, **options: Any) -> bool:
         """Keys, clicks and palette all come through here; what may not be done says why."""
         if isinstance(action, str):
-            scope = self.place.scope
+            scope = self.here
             found = scope.find(method_of(action))
             if found is not None and (why := scope.forbidden(found)):
                 self.notify(f"{found.title}: {why}", severity="warning", timeout=3)
                 return True
         return await super().run_action(action, *args, **options)
 
-    def go(self, place: Place) -> None:
+    def go(self, to: BaseScreen) -> None:
         """To a screen beside the overview: whatever else was open is left."""
-        if type(self.place) is type(place):
+        if type(self.top_screen) is type(to):
             return
         while len(self.screen_stack) > 1:
             self.pop_screen()
-        self.push_screen(place)
+        self.push_screen(to)
 
     def action_show_requests(self) -> None:
         self.go(RequestsScreen())
@@ -275,9 +273,8 @@ class Console(LiveControls, RecordingControls, App[None]):
         screen.call_after_refresh(screen.action_filter_rows)
 
     @cached_property
-    def checklists(self) -> list[Filled]:
-        """With what was answered since the console was started."""
-        from console.screens.checklists import all_lists
+    def checklists(self) -> list[FilledChecklist]:
+        from console.control.filled_checklist import all_lists
 
         return all_lists()
 
@@ -287,12 +284,11 @@ class Console(LiveControls, RecordingControls, App[None]):
         self.go(ChecklistsScreen())
 
     @property
-    def runs(self) -> Runs:
-        """Playbooks that run and have run."""
+    def runs(self) -> RunManager:
         if self._runs is None:
-            from console.control.run_manager import Runs
+            from console.control.run_manager import RunManager
 
-            self._runs = Runs(self)
+            self._runs = RunManager(self)
         return self._runs
 
     def action_show_playbooks(self) -> None:
@@ -335,7 +331,7 @@ class Console(LiveControls, RecordingControls, App[None]):
         self.draw(self.bridge.poll())
 
     def action_show_help(self) -> None:
-        self.push_screen(HelpScreen(self.place.scope))
+        self.push_screen(HelpScreen(self.here))
 
     def action_help_quit(self) -> None:
         self.notify("q quits (escape first, out of the prompt)", timeout=3)
@@ -351,7 +347,7 @@ class Console(LiveControls, RecordingControls, App[None]):
             return
         self.stop_recording()
         self.bridge.stop()
-        self.place.show_header(self.frame(replace(Snapshot())))
+        self.top_screen.show_header(self.frame(replace(Snapshot())))
 
     def _ask_to_quit(self, run: PlaybookRun) -> None:
         def answered(yes: bool | None) -> None:

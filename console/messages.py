@@ -24,7 +24,7 @@ class EngineDown(Message):
     """stop() has returned, or took too long; the console may end."""
 
 
-class Call(Message):
+class UiCall(Message):
     """Something that another thread wants done in the UI's."""
 
     def __init__(self, do: Callable[[], object]) -> None:

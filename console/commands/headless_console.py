@@ -121,7 +121,7 @@ class ConsoleBeside:
 
     @staticmethod
     def _seen(app: Console) -> tuple[object, object]:
-        return app.place, app.overview.maximised
+        return app.top_screen, app.overview.maximised
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + PATIENCE_S

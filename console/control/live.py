@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from console.control.pending_changes import Changes, LiveChange
+from console.control.surface import ConsoleSurface
 from console.screens.dialogs import ConfirmScreen, Entry, FormScreen, number, paragraph
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from console.app import Console
 
 BIG_STEP = 0.25
 """A cap moved by more than this share asks first."""
@@ -18,61 +14,53 @@ LEAST_BIG_STEP = 4
 MAX_WAIT_LIMIT_MS = 600_000.0
 
 
-class LiveControls:
+class LiveControls(ConsoleSurface):
     """The `action_…` methods of the app that work on the engine. They run in the UI's thread."""
-
-    changes: Changes
-
-    @property
-    def _console(self) -> Console:
-        return self  # type: ignore[return-value]
 
     def _apply(self, do: Callable[[], None], setting: str, before: object, after: object) -> None:
         """Change something and offer it for the log; what the engine refuses is said."""
-        app = self._console
         try:
             do()
         except EngineError as error:
-            app.notify(str(error), severity="error")
+            self.notify(str(error), severity="error")
             return
-        change = self.changes.note(setting, before, after, app.clock())
-        app.clear_notifications()
+        change = self.changes.note(setting, before, after, self.clock())
+        self.clear_notifications()
         if change is not None:
-            app.notify(f"{change.title} · L writes it into the log", timeout=4)
-        app.draw(app.bridge.poll())
+            self.notify(f"{change.title} · L writes it into the log", timeout=4)
+        self.draw(self.bridge.poll())
 
     # the cap
 
     def action_change_cap(self, step: int) -> None:
-        cap = self._console.bridge.cap
+        cap = self.bridge.cap
         if cap is None:
-            self._console.notify("this engine reports no cap", severity="warning")
+            self.notify("this engine reports no cap", severity="warning")
         else:
-            self._set_cap(max(1, min(self._console.bridge.highest_cap, cap + step)))
+            self._set_cap(max(1, min(self.bridge.highest_cap, cap + step)))
 
     def _set_cap(self, cap: int) -> None:
-        bridge = self._console.bridge
+        bridge = self.bridge
         before, dynamic = bridge.cap, bridge.poll().batch.dynamic
         if dynamic:
-            self.changes.note("dynamic", "on", "off", self._console.clock())
+            self.changes.note("dynamic", "on", "off", self.clock())
         self._apply(lambda: bridge.set_cap(cap), "cap", before, cap)
 
     def action_enter_cap(self) -> None:
-        app = self._console
-        cap, highest = app.bridge.cap, app.bridge.highest_cap
+        cap, highest = self.bridge.cap, self.bridge.highest_cap
         entry = Entry("cap", "cap", str(cap or ""), check=number(1, highest, whole=True))
         above = paragraph(f"Most sequences that run at once, from 1 to {highest}.")
-        app.push_screen(FormScreen("Batch cap", [entry], above), self._cap_entered)
+        self.push_screen(FormScreen("Batch cap", [entry], above), self._cap_entered)
 
     def _cap_entered(self, texts: dict[str, str] | None) -> None:
         if texts is None:
             return
-        app, cap = self._console, int(texts["cap"])
-        before = app.bridge.cap
+        cap = int(texts["cap"])
+        before = self.bridge.cap
         if before is None or abs(cap - before) <= max(LEAST_BIG_STEP, BIG_STEP * before):
             self._set_cap(cap)
             return
-        running = app.bridge.poll().batch.running or 0
+        running = self.bridge.poll().batch.running or 0
         if cap < before:
             what = (
                 f"{running} run now; none is stopped, but new ones wait until fewer than {cap} do."
@@ -86,18 +74,18 @@ class LiveControls:
             if yes:
                 do()
 
-        self._console.push_screen(ConfirmScreen(question, consequence), answered)
+        self.push_screen(ConfirmScreen(question, consequence), answered)
 
     # the rest
 
     def action_toggle_dynamic(self) -> None:
-        bridge = self._console.bridge
+        bridge = self.bridge
         on = not bridge.poll().batch.dynamic
         words = ("off", "on") if on else ("on", "off")
         self._apply(lambda: bridge.engine.set_dynamic(on), "dynamic", *words)
 
     def action_enter_max_wait(self) -> None:
-        now = self._console.bridge.poll().batch.max_wait_ms
+        now = self.bridge.poll().batch.max_wait_ms
         value = "" if now is None else f"{now:g}"
         entry = Entry("wait", "milliseconds", value, check=number(1, MAX_WAIT_LIMIT_MS))
         above = paragraph(
@@ -105,17 +93,17 @@ class LiveControls:
             "cap opens wider for one that has."
         )
         form = FormScreen("Longest wait", [entry], above)
-        self._console.push_screen(form, self._max_wait_entered)
+        self.push_screen(form, self._max_wait_entered)
 
     def _max_wait_entered(self, texts: dict[str, str] | None) -> None:
         if texts is None:
             return
-        bridge, wait = self._console.bridge, float(texts["wait"])
+        bridge, wait = self.bridge, float(texts["wait"])
         before = bridge.poll().batch.max_wait_ms
         self._apply(lambda: bridge.engine.set_max_wait(wait), "max_wait_ms", before, wait)
 
     def action_toggle_admission(self) -> None:
-        bridge = self._console.bridge
+        bridge = self.bridge
         state = bridge.poll()
         if state.engine.paused:
             self._apply(lambda: bridge.engine.set_paused(False), "admission", "paused", "open")
@@ -130,7 +118,7 @@ class LiveControls:
         )
 
     def action_toggle_draining(self) -> None:
-        bridge = self._console.bridge
+        bridge = self.bridge
         state = bridge.poll()
         if state.engine.draining:
             self._apply(lambda: bridge.engine.set_draining(False), "draining", "on", "off")
@@ -144,19 +132,18 @@ class LiveControls:
         )
 
     def cancel_request(self, request_id: str) -> None:
-        app = self._console
         try:
-            app.bridge.cancel(request_id)
+            self.bridge.cancel(request_id)
         except EngineError as error:
-            app.notify(str(error), severity="error")
+            self.notify(str(error), severity="error")
         else:
-            app.notify(f"{request_id} is cancelled", timeout=2)
+            self.notify(f"{request_id} is cancelled", timeout=2)
 
     def action_log_change(self) -> None:
-        change: LiveChange | None = self.changes.newest
+        change = self.changes.newest
         if change is None:
-            self._console.notify("you have changed nothing that is not in the log", timeout=3)
+            self.notify("you have changed nothing that is not in the log", timeout=3)
             return
         from console.screens.log import offer
 
-        offer(self._console, change)
+        offer(self, change)

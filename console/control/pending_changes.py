@@ -55,7 +55,7 @@ def _shown(value: Any) -> str:
     return "?" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class Changes:
+class PendingChanges:
     """The changes that are not in the log yet, the newest last."""
 
     def __init__(self) -> None:

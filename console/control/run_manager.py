@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from console.control.run_state import PlaybookRun
+from console.control.surface import ConsoleSurface
 from engine.errors import EngineError
 from playbooks.runs.events import Event, PlaybookEnded, StepEnded
 from playbooks.runs.spec import Playbook
-
-if TYPE_CHECKING:
-    from console.app import Console
 
 IDLE_WAIT_S = 30.0
 """So long the requests of our own load may take to end before anything is measured."""
 IDLE_LOOK_S = 0.2
 
 
-class Runs:
+class RunManager:
     """Methods are called from the UI's thread; the runner's events come back to it as calls."""
 
-    def __init__(self, app: Console) -> None:
+    def __init__(self, app: ConsoleSurface) -> None:
         self._app = app
         self._newest: dict[str, PlaybookRun] = {}
         self.last: PlaybookRun | None = None
@@ -105,7 +103,7 @@ class Cancelled(KeyboardInterrupt):
     """The operator's Ctrl-C, raised in the playbook's thread: the runner knows what to do."""
 
 
-def _until_idle(app: Console, run: PlaybookRun) -> None:
+def _until_idle(app: ConsoleSurface, run: PlaybookRun) -> None:
     """Our own load's last requests are to end first; others' requests do not end for us."""
     end = time.monotonic() + IDLE_WAIT_S
     while time.monotonic() < end and not run.cancelled:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from console.control.surface import ConsoleSurface
 from console.history import History
 from console.recording.recorder import (
     About,
@@ -19,47 +19,40 @@ from console.renderables import format as fmt
 from console.screens.dialogs import Entry, FormScreen, paragraph
 from engine.errors import ConfigError
 
-if TYPE_CHECKING:
-    from console.app import Console
-
 HZ = 4.0
 
 
-class RecordingControls:
+class RecordingControls(ConsoleSurface):
     """The `action_…` methods of the app around recordings. They run in the UI's thread."""
 
     recorder: RecorderThread | None = None
     """While it records."""
 
-    @property
-    def _app(self) -> Console:
-        return self  # type: ignore[return-value]
-
     # recording
 
     def action_toggle_recording(self) -> None:
         if self.player is not None:
-            self._app.notify("this is a recording already", severity="warning")
+            self.notify("this is a recording already", severity="warning")
         elif self.recorder is None:
             self._start_recording()
         else:
             self.stop_recording()
-        self._app.draw(self._app.bridge.poll())
+        self.draw(self.bridge.poll())
 
     def _start_recording(self) -> None:
-        app, folder = self._app, recordings_folder()
+        folder = recordings_folder()
         try:
             prune(folder)
-            path = new_path(folder, app.clock())
-            engine = app.bridge.engine
-            target = app.bridge.poll().source.target
-            recorder = Recorder(path, About(target, HZ, engine.config), app.clock)
+            path = new_path(folder, self.clock())
+            engine = self.bridge.engine
+            target = self.bridge.poll().source.target
+            recorder = Recorder(path, About(target, HZ, engine.config), self.clock)
         except ConfigError as error:
-            app.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error", markup=False)
             return
         self.recorder = RecorderThread(engine, recorder, HZ)
         self.recorder.start()
-        app.notify(f"recording to {path}", timeout=4, markup=False)
+        self.notify(f"recording to {path}", timeout=4, markup=False)
 
     def stop_recording(self) -> Path | None:
         """End it if there is one, and say where it is."""
@@ -69,7 +62,7 @@ class RecordingControls:
         thread.stop()
         recorder = thread.recorder
         text = f"recorded {fmt.size(recorder.bytes)}: evewatch replay {recorder.path}"
-        self._app.notify(text, timeout=8, markup=False)
+        self.notify(text, timeout=8, markup=False)
         return recorder.path
 
     @property
@@ -78,7 +71,7 @@ class RecordingControls:
         if self.recorder is None:
             return ""
         if self.recorder.error is not None:
-            self._app.notify(str(self.recorder.error), severity="error", markup=False)
+            self.notify(str(self.recorder.error), severity="error", markup=False)
             self.recorder = None
             return ""
         return f"REC {fmt.size(self.recorder.recorder.bytes)}"
@@ -87,7 +80,7 @@ class RecordingControls:
 
     @property
     def player(self) -> Replay | None:
-        engine = self._app.bridge.engine
+        engine = self.bridge.engine
         return engine if isinstance(engine, Replay) else None
 
     def take_passed(self) -> None:
@@ -96,13 +89,13 @@ class RecordingControls:
             return
         jumped, snapshots = self.player.passed()
         if jumped:
-            self._app.history = History()
+            self.history = History()
         for snapshot in snapshots:
-            self._app.history.push(snapshot)
+            self.history.push(snapshot)
 
     def _moved(self) -> None:
         self.take_passed()
-        self._app.draw(self._app.bridge.poll())
+        self.draw(self.bridge.poll())
 
     def action_step_frames(self, frames: int) -> None:
         if self.player is not None:
@@ -120,7 +113,7 @@ class RecordingControls:
         text = self.player.seek_event(direction)
         if text is None:
             where = "after" if direction > 0 else "before"
-            self._app.notify(f"no event {where} this", timeout=2)
+            self.notify(f"no event {where} this", timeout=2)
         self._moved()
 
     def action_seek_position(self) -> None:
@@ -140,7 +133,7 @@ class RecordingControls:
             f"({fmt.uptime(player.length_s)})."
         )
         form = FormScreen("Go to", [Entry("to", "time", check=wrong)], above)
-        self._app.push_screen(form, self._seek_to)
+        self.push_screen(form, self._seek_to)
 
     def _seek_to(self, texts: dict[str, str] | None) -> None:
         player = self.player

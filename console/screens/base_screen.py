@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -12,17 +12,15 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from console.actions import Scope
+from console.control.surface import ConsoleSurface
 from console.locale.lang import _
 from console.panels.bars import BannerLine, FooterLine, HeaderLine
 from console.renderables.frame import Frame
 
-if TYPE_CHECKING:
-    from console.app import Console
-
 SMALLEST = (62, 20)
 
 
-class Place(Screen[None]):
+class BaseScreen(Screen[None]):
     """A screen with a place in the registry: `PLACE`. Its BINDINGS are those of the place."""
 
     AUTO_FOCUS = ""
@@ -50,8 +48,8 @@ class Place(Screen[None]):
         raise NotImplementedError
 
     @property
-    def console_app(self) -> Console:
-        return cast("Console", self.app)
+    def console_app(self) -> ConsoleSurface:
+        return cast(ConsoleSurface, self.app)
 
     @property
     def where(self) -> str:

@@ -4,18 +4,18 @@ numbers of now; human ones ask."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 from textual.message import Message
 
-from checklists import book
-from checklists.book import ANSWERS, Answer, Checklist, Outcome
+from checklists.book import ANSWERS, Answer
 from checklists.book import Line as ItemLine
-from checklists.checks import ItemResult, answer
+from checklists.checks import answer
 from console import actions
+from console.control.filled_checklist import FilledChecklist
+from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables.lines import Line, Span, fit, text_line
 from console.renderables.pages import verdict_span, words
@@ -26,61 +26,34 @@ from console.screens.log import write
 from engine.errors import EngineError
 from playbooks.optlog.byhand import user
 
-if TYPE_CHECKING:
-    from console.app import Console
-
 FORMATS = ("md", "html", "csv", "json")
 
 
-@dataclass
-class Filled:
-    """A checklist and what has been answered so far; the app keeps it while the console runs."""
-
-    checklist: Checklist
-    automatic: dict[str, ItemResult] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
-
-    @property
-    def counted(self) -> dict[str, Answer]:
-        """The answers but those to items that the tool has found out itself since."""
-        seen = {name for name, result in self.automatic.items() if result.verdict != "unknown"}
-        return {name: a for name, a in self.answers.items() if name not in seen}
-
-    @property
-    def outcome(self) -> Outcome:
-        return book.merge(self.checklist, self.automatic, self.counted)
-
-
-def all_lists() -> list[Filled]:
-    """Those that ship. Raises ConfigError."""
-    return [Filled(book.load(name)) for name in book.names()]
-
-
-class ChecklistsScreen(ListScreen[Filled]):
+class ChecklistsScreen(ListScreen[FilledChecklist]):
     PLACE = actions.CHECKLISTS
     BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLISTS, actions.FILTER)]
     TITLE_TEXT = "Checklists"
     HAS_DETAIL = True
 
-    def make_pane(self) -> ListPane[Filled]:
+    def make_pane(self) -> ListPane[FilledChecklist]:
         return ListPane(
             lambda f: f.checklist.name, self._row, opens="screen.open_row",
             on_choice=self.show_detail,
         )  # fmt: skip
 
-    def items(self) -> Sequence[Filled]:
+    def items(self) -> Sequence[FilledChecklist]:
         return self.console_app.checklists
 
-    def words_of(self, item: Filled) -> str:
+    def words_of(self, item: FilledChecklist) -> str:
         return f"{item.checklist.name} {item.checklist.title}"
 
-    def _row(self, filled: Filled, width: int) -> Line:
+    def _row(self, filled: FilledChecklist, width: int) -> Line:
         started = bool(filled.automatic or filled.answers)
         state = verdict_span(filled.outcome.verdict) if started else Span("· not started", "faint")
         name = f"{filled.checklist.name:<18}"
         return fit((Span(name, "value"), *_padded(state, 17), Span(filled.checklist.title)), width)
 
-    def detail_lines(self, item: Filled, width: int) -> tuple[Line, Sequence[Line]]:
+    def detail_lines(self, item: FilledChecklist, width: int) -> tuple[Line, Sequence[Line]]:
         auto = len(item.checklist.of_kind("auto"))
         people = len(item.checklist.items) - auto
         count = f"{auto} items answer themselves, {people} ask people"
@@ -104,7 +77,7 @@ class ChecklistScreen(ListScreen[ItemLine]):
             super().__init__()
             self.environment, self.error = environment, error
 
-    def __init__(self, filled: Filled) -> None:
+    def __init__(self, filled: FilledChecklist) -> None:
         self.filled = filled
         self.TITLE_TEXT = filled.checklist.title
         super().__init__()
@@ -245,7 +218,7 @@ def _padded(span: Span, width: int) -> Line:
     return (span, Span(" " * max(1, width - len(span.text))))
 
 
-def export_outcome(app: Console, filled: Filled) -> None:
+def export_outcome(app: ConsoleSurface, filled: FilledChecklist) -> None:
     def made(path: Path, fmt: str) -> str:
         from playbooks.reports.report import WRITERS
         from playbooks.runs.checklist import conclude

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from console.control.surface import ConsoleSurface
 from console.screens.dialogs import ConfirmScreen, Entry, FormScreen
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from console.app import Console
 
 Make = Callable[[Path, str], str]
 """The path and its format, one of those allowed -> the file's text."""
 
 
-def ask_file(app: Console, title: str, name: str, formats: Sequence[str], make: Make) -> None:
+def ask_file(
+    app: ConsoleSurface, title: str, name: str, formats: Sequence[str], make: Make
+) -> None:
     """The ending of the name says the format. A file that is there is only replaced on a yes."""
 
     def entered(texts: dict[str, str] | None) -> None:
@@ -48,7 +47,7 @@ def wrong_name(text: str, formats: Sequence[str]) -> str:
     return "" if is_there else "there is no such folder"
 
 
-def _write(app: Console, path: Path, make: Make) -> None:
+def _write(app: ConsoleSurface, path: Path, make: Make) -> None:
     def work() -> None:
         try:
             path.write_text(make(path, path.suffix.lstrip(".")), "utf-8")

@@ -14,12 +14,12 @@ from console.locale.lang import _
 from console.panels.listpane import ListPane, PagePane
 from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span
-from console.screens.base_screen import Place
+from console.screens.base_screen import BaseScreen
 
 T = TypeVar("T")
 
 
-class ListScreen(Place, Generic[T]):
+class ListScreen(BaseScreen, Generic[T]):
     """`items` are all there is; the filter and the pane are the same everywhere."""
 
     TITLE_TEXT = ""
@@ -112,7 +112,7 @@ class ListScreen(Place, Generic[T]):
         return self.TITLE_TEXT.lower(), f"{self.TITLE_TEXT}\n{self.pane.text}"
 
 
-class PageScreen(Place):
+class PageScreen(BaseScreen):
     """`page` gives the title and all lines for a width."""
 
     def __init__(self) -> None:

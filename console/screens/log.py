@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 from textual.message import Message
 
 from console import actions
 from console.control.pending_changes import Figure, LiveChange, figures
+from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables import format as fmt
 from console.renderables.frame import Frame
@@ -27,9 +28,6 @@ from playbooks.optlog.page import page
 from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import DECISIONS
 from playbooks.optlog.select import words
-
-if TYPE_CHECKING:
-    from console.app import Console
 
 DECISION = Entry("decision", "decision", "hold", ", ".join(DECISIONS), one_of(*DECISIONS))
 
@@ -168,7 +166,7 @@ def _pairs(text: str) -> str:
 # --- writing -------------------------------------------------------------------------------
 
 
-def write(app: Console, log: OptLog, make: Any, then: Any = lambda: None) -> None:
+def write(app: ConsoleSurface, log: OptLog, make: Any, then: Any = lambda: None) -> None:
     """Append what `make` returns, on a thread of its own: it waits for the disk, and for git."""
 
     def work() -> None:
@@ -183,7 +181,7 @@ def write(app: Console, log: OptLog, make: Any, then: Any = lambda: None) -> Non
     app.run_worker(work, thread=True)
 
 
-def export_records(app: Console, records: Sequence[Record], log: OptLog) -> None:
+def export_records(app: ConsoleSurface, records: Sequence[Record], log: OptLog) -> None:
     def made(path: Path, fmt: str) -> str:
         return export(records, log.read(), log.path, fmt)
 
@@ -193,7 +191,7 @@ def export_records(app: Console, records: Sequence[Record], log: OptLog) -> None
 # --- a change that was made in the console ---------------------------------------------------
 
 
-def offer(app: Console, change: LiveChange) -> None:
+def offer(app: ConsoleSurface, change: LiveChange) -> None:
     """The form that makes an entry of a change: its figures are there, the why is asked."""
     now = app.clock()
     found = figures(change, app.history, now)

@@ -18,14 +18,14 @@ from console.panels.answer import AnswerPane
 from console.panels.panel import Panel
 from console.panels.specs import LAYOUT, PANELS
 from console.renderables.frame import Frame
-from console.screens.base_screen import Place
+from console.screens.base_screen import BaseScreen
 
 HINT = "i to ask the model; the load goes on"
 RECORDING_HINT = "a recording: nothing in it can be changed"
 READONLY_HINT = "read-only: nothing here changes the engine"
 
 
-class Overview(Place):
+class Overview(BaseScreen):
     PLACE = actions.OVERVIEW
     BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.OVERVIEW, actions.PROMPT)]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from console import actions
+from console.control.surface import ConsoleSurface
 from console.locale.lang import _
-
-if TYPE_CHECKING:
-    from console.app import Console
 
 
 class ActionCommands(Provider):
@@ -30,7 +28,7 @@ class ActionCommands(Provider):
                 yield Hit(score, title, run, help=_help(action))
 
     def _available(self) -> list[actions.Action]:
-        scope = cast("Console", self.app).place.scope
+        scope = cast(ConsoleSurface, self.app).here
         return [a for a in scope.actions() if not scope.forbidden(a)]
 
     async def _run(self, action: actions.Action) -> None:

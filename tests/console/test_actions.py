@@ -11,7 +11,7 @@ from console.app import Console, build_app
 from console.panels.specs import PANELS
 from console.renderables.keys import COLUMN, footer, help_lines
 from console.renderables.lines import plain, width_of
-from console.screens.base_screen import Place
+from console.screens.base_screen import BaseScreen
 from console.screens.palette import ActionCommands
 from engine.simulated.fake import FakeEngine
 from places import SCREENS_OF, open_place
@@ -111,7 +111,7 @@ def test_every_place_has_a_screen_and_a_name():
     from console.screens.help import NAMES_OF_PLACES
 
     assert set(NAMES_OF_PLACES) == set(PLACES) == set(SCREENS_OF)
-    assert all(issubclass(kind, Place) for kind in SCREENS_OF.values())
+    assert all(issubclass(kind, BaseScreen) for kind in SCREENS_OF.values())
 
 
 @pytest.mark.parametrize("width", [62, 80, 120, 200])

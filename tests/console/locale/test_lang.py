@@ -143,7 +143,7 @@ async def test_screens_are_chinese_and_their_columns_hold(name, size, clock, tmp
         await c.press(*SCREENS[name])
         await c.pass_time()
         rows = c.screen.splitlines()
-        footer = app.place.footer.text
+        footer = app.top_screen.footer.text
     assert all(cell_len(row) == size[0] for row in rows)
     assert any("一" <= letter <= "鿿" for letter in "".join(rows))
     assert "帮助" in footer and "退出" in footer
