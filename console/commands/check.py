@@ -17,9 +17,8 @@ from console.exits import Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from playbooks.measure.remote import UrlSite
     from playbooks.runs.events import Event
-    from playbooks.runs.site import Site
+    from playbooks.runs.site import Site, UrlSite
     from playbooks.runs.spec import Playbook
 
 DEFAULTS: dict[str, Any] = {"kv_memory": "512M"}
@@ -110,10 +109,11 @@ def _run(
 ) -> None:  # fmt: skip
     from playbooks.runs import spec
     from playbooks.runs.runner import CheckOptions, check_options, run_playbook
+    from playbooks.steps.durations import seconds
 
     book = spec.load(name)
     options = CheckOptions(
-        spec.seconds(time_budget) if time_budget is not None else None,
+        seconds(time_budget) if time_budget is not None else None,
         tuple(part.strip() for text in withhold or () for part in text.split(",")),
         inject[0] if inject else None,
         folder,
@@ -137,7 +137,7 @@ def _where(target: str, api: str, flags: dict[str, Any]) -> Site | UrlSite:
         config = settings(dict(DEFAULTS), **flags)
         resolve(config.model)  # a model that is not there is refused before anything runs
         return Site(config)
-    from playbooks.measure.remote import UrlSite
+    from playbooks.runs.site import UrlSite
 
     given = [name for name, value in flags.items() if value is not None]
     if given:

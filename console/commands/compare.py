@@ -80,9 +80,10 @@ def compare(
     Exit code 1: a goal of the experiment is missed, 3: the data do not decide.
     """
     check_exports(export)
-    from playbooks.measure.compare import CompareOptions, run_compare
+    from playbooks.measure.compare import run_compare
     from playbooks.measure.experiment import Size, WorkSpec, find_experiment
     from playbooks.optlog.automatic import of_compare
+    from playbooks.steps.models import Compare
 
     config = base_config(base, flags, DEFAULTS)
     if experiment is not None:
@@ -94,7 +95,7 @@ def compare(
         size = Size(repeats=repeats or 3, batch_requests=requests or 32)
         found = _from_flags(changes or [], work, size, rate)
     judged = quality if quality is not None else experiment is not None and not quick
-    options = CompareOptions(quick, allow_many, scale, repeats, rate, seed, judged)
+    options = Compare(experiment or "", quick, judged, scale, repeats, rate, allow_many, seed)
     with progress_bar("requests", quiet) as progress:
         report = run_compare(found, config, options, progress)
     kept = finish(report, as_json, out, export, quiet)

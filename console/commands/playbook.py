@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,8 +93,6 @@ def playbook_new(
 
 
 def _describe(book: Playbook) -> dict[str, Any]:
-    from playbooks.runs.kinds import KINDS, parameters
-
     return {
         "schema": 1,
         "kind": "playbook",
@@ -111,12 +110,12 @@ def _describe(book: Playbook) -> dict[str, Any]:
                 "title": step.title,
                 "when": step.when.text if step.when is not None else None,
                 "budget_s": step.budget_s,
-                "parameters": parameters(step.kind, step.given),
+                "parameters": asdict(step.parameters),
                 "gates": [
                     {"metric": g.metric, "op": g.op, "value": g.value, "severity": g.severity}
                     for g in step.gates
                 ],
-                "metrics": dict(KINDS[step.kind].metrics),
+                "metrics": dict(step.type.metrics),
             }
             for step in book.steps
         ],

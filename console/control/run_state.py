@@ -17,7 +17,7 @@ from playbooks.runs.events import (
     StepProgress,
     StepStarted,
 )
-from playbooks.runs.spec import Playbook, Step
+from playbooks.runs.spec import Playbook, PlaybookStep
 
 WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 """Of a step, before there is a verdict."""
@@ -25,7 +25,7 @@ WAITING, RUNNING, SKIPPED = "waiting", "running", "skipped"
 
 @dataclass
 class StepView:
-    step: Step
+    step: PlaybookStep
     state: str = WAITING
     """waiting | running | skipped, then the verdict."""
     done: int = 0

@@ -6,7 +6,7 @@ from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import LIVE, RESTART, Finding, confidence
 from playbooks.measure.stats import DOUBLING_GAIN
 
-DOOR = 0.25
+LIMITED = 0.25
 """Of the steps: a door that is shut more often is a limit."""
 WASTE = 0.5
 """Of the token places held: more without a token is fragmentation."""
@@ -19,18 +19,18 @@ MOST_OF_IT = 0.5
 
 def _shut(e: Evidence) -> bool:
     """Did anything but the KV cache and the load keep requests out?"""
-    return max(e.cap_door or 0.0, e.budget_door or 0.0) >= DOOR
+    return max(e.batch_limited_share or 0.0, e.token_limited_share or 0.0) >= LIMITED
 
 
 def fragmentation(e: Evidence) -> Finding | None:
-    assert e.kv_door is not None and e.kv_waste is not None
-    if e.kv_door < DOOR or e.kv_waste < WASTE:
+    assert e.kv_limited_share is not None and e.kv_waste is not None
+    if e.kv_limited_share < LIMITED or e.kv_waste < WASTE:
         return None
     return Finding(
         "fragmentation",
         confidence(e.kv_waste, WASTE, 0.75),
-        (f"no room in the KV cache in {e.kv_door:.0%} of the steps, and {e.kv_waste:.0%} of the "
-         "token places that are held hold no token",),
+        (f"no room in the KV cache in {e.kv_limited_share:.0%} of the steps, and {e.kv_waste:.0%} "
+         "of the token places that are held hold no token",),
         "let requests grow page by page: allocator paged, reserve known; smaller pages where "
         "requests are short",
         RESTART,
@@ -55,14 +55,14 @@ def preemption_thrash(e: Evidence) -> Finding | None:
 
 
 def kv_bound(e: Evidence) -> Finding | None:
-    assert e.kv_door is not None and e.kv_usage is not None
-    if e.kv_door < DOOR:
+    assert e.kv_limited_share is not None and e.kv_usage is not None
+    if e.kv_limited_share < LIMITED:
         return None
     return Finding(
         "kv_bound",
-        confidence(e.kv_door, DOOR, 0.6),
-        (f"no room in the KV cache in {e.kv_door:.0%} of the steps, {e.kv_usage:.0%} of the pages "
-         "held",),
+        confidence(e.kv_limited_share, LIMITED, 0.6),
+        (f"no room in the KV cache in {e.kv_limited_share:.0%} of the steps, {e.kv_usage:.0%} of "
+         "the pages held",),
         "give kv_memory, or an INT8 KV format (half the bytes); shorter contexts or fewer "
         "requests until then",
         RESTART,
@@ -71,15 +71,16 @@ def kv_bound(e: Evidence) -> Finding | None:
 
 
 def token_budget_bound(e: Evidence) -> Finding | None:
-    assert e.budget_door is not None and e.token_gain is not None
-    firm = max(e.cap_door or 0.0, e.kv_door or 0.0)
-    if e.budget_door < DOOR or firm >= e.budget_door or e.token_gain < DOUBLING_GAIN:
+    assert e.token_limited_share is not None and e.token_gain is not None
+    firm = max(e.batch_limited_share or 0.0, e.kv_limited_share or 0.0)
+    full = e.token_limited_share
+    if full < LIMITED or firm >= full or e.token_gain < DOUBLING_GAIN:
         return None
     size = "" if e.token_budget is None else f" of {e.token_budget} tokens"
     return Finding(
         "token_budget_bound",
-        confidence(e.budget_door, DOOR, 0.6),
-        (f"{e.budget_door:.0%} of the steps{size} were full while work was left; twice as many "
+        confidence(full, LIMITED, 0.6),
+        (f"{full:.0%} of the steps{size} were full while work was left; twice as many "
          f"tokens a step would give {e.token_gain:.0%} more tokens a second",),
         "raise token_budget",
         RESTART,
@@ -126,15 +127,15 @@ def over_saturated(e: Evidence) -> Finding | None:
 
 
 def cap_bound(e: Evidence) -> Finding | None:
-    assert e.cap_door is not None and e.mean_running is not None
+    assert e.batch_limited_share is not None and e.mean_running is not None
     gain = e.doubling_gain
-    if e.cap_door < DOOR or gain is None or gain < DOUBLING_GAIN:
+    if e.batch_limited_share < LIMITED or gain is None or gain < DOUBLING_GAIN:
         return None
     return Finding(
         "cap_bound",
-        confidence(e.cap_door, DOOR, 0.6),
-        (f"the batch was full at {e.mean_running:.0f} rows in {e.cap_door:.0%} of the steps; twice "
-         f"as many rows would give {gain:.0%} more tokens a second",),
+        confidence(e.batch_limited_share, LIMITED, 0.6),
+        (f"the batch was full at {e.mean_running:.0f} rows in {e.batch_limited_share:.0%} of the "
+         f"steps; twice as many rows would give {gain:.0%} more tokens a second",),
         "raise the cap (live, up to max_batch; beyond that with a restart)",
         LIVE,
         "a larger cap gives no more throughput",
@@ -146,12 +147,12 @@ def compute_bound(e: Evidence) -> Finding | None:
     gain = e.doubling_gain
     if not _shut(e) or gain is None or e.mean_running >= FAR_PAST * e.curve.knee:
         return None
-    full = (e.budget_door or 0.0) >= DOOR and (e.token_gain or 0.0) < DOUBLING_GAIN
+    full = (e.token_limited_share or 0.0) >= LIMITED and (e.token_gain or 0.0) < DOUBLING_GAIN
     if gain >= DOUBLING_GAIN and not (full and e.token_gain is not None):
         return None
     return Finding(
         "compute_bound",
-        confidence(max(e.cap_door or 0.0, e.budget_door or 0.0), DOOR, 0.6),
+        confidence(max(e.batch_limited_share or 0.0, e.token_limited_share or 0.0), LIMITED, 0.6),
         (f"requests wait while {e.mean_running:.0f} rows run, and twice as many would give "
          f"{max(gain, 0):.0%} more tokens a second",),
         "send less here, or add a machine: settings move this little",

@@ -15,7 +15,11 @@ from engine.snapshot import Snapshot
 from playbooks.measure.stats import DOUBLING_GAIN
 
 KNEE_MOST = 4096
-DOORS = {"kv": "kv_door", "cap": "cap_door", "token_budget": "budget_door"}
+LIMITED_SHARES = {
+    "kv": "kv_limited_share",
+    "cap": "batch_limited_share",
+    "token_budget": "token_limited_share",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Shares are 0–1, times milliseconds. Who fills what: see playbooks/runs/kinds.py."""
+    """Shares are 0–1, times milliseconds. Who fills what: see playbooks/steps/metrics.py."""
 
     # --- a load -------------------------------------------------------------------------
     requests: int | None = None
@@ -73,11 +77,11 @@ class Evidence:
     """Rows of a step, weighted by its time: what a request sees."""
     waiting_share: float | None = None
     """Of the steps, those that left somebody waiting."""
-    kv_door: float | None = None
+    kv_limited_share: float | None = None
     """Of the steps, those in which the KV cache had no room for who waited."""
-    cap_door: float | None = None
+    batch_limited_share: float | None = None
     """The same for the batch's size."""
-    budget_door: float | None = None
+    token_limited_share: float | None = None
     """The same for the step's tokens."""
     busy_share: float | None = None
     """Of the time, steps."""
@@ -158,9 +162,10 @@ def from_snapshots(series: Sequence[Snapshot]) -> dict[str, Any]:
     live = [s for s in series if s.source.state == "live"]
     if not live:
         return {}
-    doors = [s.batch.bound_by for s in live if s.batch.bound_by is not None]
+    limits = [s.batch.bound_by for s in live if s.batch.bound_by is not None]
     facts: dict[str, Any] = {
-        name: doors.count(door) / len(doors) if doors else None for door, name in DOORS.items()
+        name: limits.count(limit) / len(limits) if limits else None
+        for limit, name in LIMITED_SHARES.items()
     }
     last = live[-1]
     return facts | {

@@ -7,7 +7,7 @@ out (playbooks/faults/fault_patches.py). Nothing here reaches another engine of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -26,6 +26,7 @@ from playbooks.measure.stats import DOUBLING_GAIN
 from playbooks.quality.controls import choose_pairs, injected_model, plain_arm, ranges_of
 from playbooks.quality.scoring import Text
 from playbooks.runs.site import Alteration, Site
+from playbooks.steps.models import Load
 
 SAMPLED_REQUESTS = 24
 SHRINK = 8
@@ -52,8 +53,8 @@ class Ground:
     """What a fault needs to know to be as large as it must be: the machine and its load."""
 
     site: Site
-    load: Mapping[str, Any]
-    """Parameters of the playbook's load step."""
+    load: Load
+    """The playbook's load step."""
 
     @cached_property
     def curve(self) -> StepCurve:
@@ -110,15 +111,15 @@ class Ground:
         return {"lengths": f"lognormal:8,{MANY},0.2", "shared_prefix": 0}
 
 
-def load_spec(load: Mapping[str, Any]) -> LoadSpec:
-    """From the parameters of a load step. Outputs run to their drawn length."""
+def load_spec(load: Load) -> LoadSpec:
+    """Of a load step. Outputs run to their drawn length."""
     return make_spec(
-        load.get("arrivals"),
-        load.get("lengths"),
-        requests=load.get("requests"),
-        duration_s=load.get("duration_s"),
-        shared_prefix=load.get("shared_prefix") or 0,
-        seed=load.get("seed") or 0,
+        load.arrivals,
+        load.lengths,
+        requests=load.requests,
+        duration_s=load.duration_s,
+        shared_prefix=load.shared_prefix,
+        seed=load.seed,
         ignore_eos=True,
     )
 
@@ -129,7 +130,7 @@ def check_fault(name: str) -> None:
         raise ConfigError(f"fault {name!r} is not known; known: {', '.join(FAULTS)}")
 
 
-def inject(name: str, site: Site, load: Mapping[str, Any], ground: Ground | None = None) -> Site:
+def inject(name: str, site: Site, load: Load, ground: Ground | None = None) -> Site:
     """The same machine with a fault in its engines. Raises ConfigError for one not known.
 
     `ground`: what is known of the machine already, from an injection before.
@@ -173,8 +174,13 @@ def _thrash(ground: Ground) -> Alteration:
     """Long outputs in a pool for some of them, and no protection from being thrown out again."""
     output = 5 * ground.site.config.page_tokens
     lengths = f"lognormal:{output // 3},{output},0.1"
-    load = {"arrivals": "closed:8", "lengths": lengths, "requests": 20, "shared_prefix": 0}
-    sized = Ground(ground.site, {**ground.load, **load})
+    load: dict[str, Any] = {
+        "arrivals": "closed:8",
+        "lengths": lengths,
+        "requests": 20,
+        "shared_prefix": 0,
+    }
+    sized = Ground(ground.site, replace(ground.load, **load))
     pages = max(int(0.35 * 8 * sized.pages(sized.longest)), sized.pages(sized.longest) + 8)
     settings = _pool_of(ground, pages, max_batch=8, reserve="known", prefix_cache=False)
     return Alteration(settings=settings, load=load, touch=tampering.no_protection)

@@ -7,7 +7,8 @@ healthy engine runs too, on several seeds, and must not be blamed for anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from engine.config import EngineConfig
@@ -15,18 +16,12 @@ from engine.models import LoadedModel
 from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
 from playbooks.faults.faults import FAULTS, Ground, check_fault, inject
 from playbooks.measure.checkup import gather, version_facts
-from playbooks.measure.soak import SoakSpec
 from playbooks.runs.site import Site
+from playbooks.steps.models import Load, Soak
 
 SCHEMA = 1
-LOAD: Mapping[str, Any] = {
-    "arrivals": "closed:6",
-    "lengths": "lognormal:56,16,0.3",
-    "requests": 30,
-    "shared_prefix": 20,
-    "seed": 0,
-}
-SOAK = SoakSpec(requests=96, waves=8)
+LOAD = Load(arrivals="closed:6", lengths="lognormal:56,16,0.3", requests=30, shared_prefix=20)
+SOAK = Soak(requests=96, waves=8)
 Progress = Callable[[int, int], None]
 Row = dict[str, Any]
 
@@ -38,8 +33,8 @@ def run_selftest(
     progress: Progress = lambda *_: None,
     *,
     loaded: LoadedModel | None = None,
-    load: Mapping[str, Any] = LOAD,
-    soak: SoakSpec = SOAK,
+    load: Load = LOAD,
+    soak: Soak = SOAK,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Rows of fault, first finding, confidence; healthy runs have no fault.
@@ -64,24 +59,24 @@ def run_selftest(
         "verdict": "fail" if missed else "pass",
         "model": site.loaded.spec.name,
         "config": config.to_dict(),
-        "load": dict(load),
+        "load": asdict(load),
         "rows": rows,
         "seconds": round(time.monotonic() - start, 1),
     }
 
 
 def _jobs(
-    site: Site, names: Sequence[str], seeds: int, load: Mapping[str, Any]
-) -> Iterator[tuple[str | None, Site, Mapping[str, Any]]]:
+    site: Site, names: Sequence[str], seeds: int, load: Load
+) -> Iterator[tuple[str | None, Site, Load]]:
     """Healthy first. What the faults need to know of the machine is measured once."""
     for seed in range(seeds):
-        yield None, site, {**load, "seed": seed}
+        yield None, site, replace(load, seed=seed)
     ground = Ground(site, load)
     for name in names:
         yield name, inject(name, site, load, ground), load
 
 
-def _row(name: str | None, site: Site, load: Mapping[str, Any], soak: SoakSpec) -> Row:
+def _row(name: str | None, site: Site, load: Load, soak: Soak) -> Row:
     start = time.monotonic()
     evidence: Evidence = gather(site, load, soak).having(version_facts(site))
     findings = diagnose(evidence)
@@ -89,7 +84,7 @@ def _row(name: str | None, site: Site, load: Mapping[str, Any], soak: SoakSpec) 
     wanted = FAULTS[name].cause if name is not None else HEALTHY
     return {
         "fault": name,
-        "what": FAULTS[name].title if name is not None else f"nothing, seed {load['seed']}",
+        "what": FAULTS[name].title if name is not None else f"nothing, seed {load.seed}",
         "wanted": wanted,
         "first": first.cause,
         "found": first.cause == wanted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from playbooks.diagnosis import Evidence
@@ -13,28 +14,27 @@ from playbooks.faults.faults import load_spec
 from playbooks.measure.examine import Examined, examine
 from playbooks.measure.probe import run_probe
 from playbooks.measure.profile import TextTarget
-from playbooks.measure.soak import SoakSpec, grown_of, run_soak
+from playbooks.measure.soak import grown_of, run_soak
 from playbooks.runs.site import Site
+from playbooks.steps.models import Load, Soak
 
 Progress = Callable[[int, int], None]
 
 
-def examine_site(
-    site: Site, load: Mapping[str, Any], progress: Progress = lambda *_: None
-) -> Examined:
+def examine_site(site: Site, load: Load, progress: Progress = lambda *_: None) -> Examined:
     """The load step of a playbook, with the site's fault over its parameters."""
-    asked = {**load, **site.alteration.load}
+    asked = replace(load, **site.alteration.load)
     with site.engine() as engine:
         return examine(
             engine,
             load_spec(asked),
             site.alteration.target or TextTarget,
-            asked.get("tpot_objective_ms"),
+            asked.tpot_objective_ms,
             progress,
         )
 
 
-def soak_site(site: Site, spec: SoakSpec, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def soak_site(site: Site, spec: Soak, progress: Progress = lambda *_: None) -> dict[str, Any]:
     with site.engine() as engine:
         return run_soak(engine, spec, progress)
 
@@ -74,9 +74,7 @@ def suspect_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def gather(
-    site: Site, load: Mapping[str, Any], soak: SoakSpec, progress: Progress = lambda *_: None
-) -> Evidence:
+def gather(site: Site, load: Load, soak: Soak, progress: Progress = lambda *_: None) -> Evidence:
     """All that a diagnosis of the engine itself needs; versions are not looked at."""
     evidence = Evidence().having(examine_site(site, load, progress).facts)
     evidence = evidence.having(soak_facts(soak_site(site, soak, progress)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -25,33 +25,22 @@ from playbooks.measure.arm_metrics import METRICS, Arm, effects_between, judge_g
 from playbooks.measure.experiment import Experiment, Size
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.reports import results
+from playbooks.steps.models import Compare, Quality
 
 SCHEMA = 1
+DEFAULTS = Compare()
 Progress = Callable[[int, int], None]
-Quality = Callable[[EngineConfig], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    quick: bool = False
-    allow_many: bool = False
-    scale: float | None = None
-    """Instead of the experiment's own."""
-    repeats: int | None = None
-    rate: float | None = None
-    """Requests/s of the open loop, instead of what the experiment says."""
-    seed: int | None = None
-    quality: bool = True
-    """Judge KV formats, unless a verdict is kept already."""
+JudgeQuality = Callable[[EngineConfig], dict[str, Any]]
+"""Settings of an arm to the report of its quality check."""
 
 
 def run_compare(
     experiment: Experiment,
     config: EngineConfig,
-    options: CompareOptions = CompareOptions(),
+    options: Compare = DEFAULTS,
     progress: Progress = lambda *_: None,
     loaded: LoadedModel | None = None,
-    quality: Quality | None = None,
+    quality: JudgeQuality | None = None,
 ) -> dict[str, Any]:
     """Run every arm and say what the differences prove.
 
@@ -76,7 +65,7 @@ def _first_config(experiment: Experiment, config: EngineConfig) -> EngineConfig:
     return EngineConfig.from_dict(config.to_dict() | experiment.settings(0), "first arm")
 
 
-def size_for(experiment: Experiment, options: CompareOptions, config: EngineConfig) -> Size:
+def size_for(experiment: Experiment, options: Compare, config: EngineConfig) -> Size:
     size = experiment.quick if options.quick else experiment.size
     if experiment.gpu_scale is not None and not options.quick and _on_gpu(config):
         size = replace(size, scale=experiment.gpu_scale)
@@ -120,7 +109,7 @@ class _Run:
         arms: list[Arm],
         loaded: LoadedModel,
         size: Size,
-        options: CompareOptions,
+        options: Compare,
         progress: Progress,
     ) -> None:
         self.experiment, self.arms, self.loaded, self.size = experiment, arms, loaded, size
@@ -192,7 +181,7 @@ def _weights_of(config: EngineConfig) -> tuple[str, str, str]:
     return config.model, config.device, config.kernels
 
 
-def _judge_quality(arms: list[Arm], judge: Quality) -> None:
+def _judge_quality(arms: list[Arm], judge: JudgeQuality) -> None:
     """fp16 is what the others are held against; each other format is judged once."""
     verdicts: dict[str, str] = {"fp16": "reference"}
     for arm in arms:
@@ -209,7 +198,7 @@ def kept_quality(config: EngineConfig) -> dict[str, Any]:
     the file may have changed.
     """
     from engine.models import describe, resolve
-    from playbooks.quality.check import QualitySpec, run_quality
+    from playbooks.quality.check import run_quality
 
     identity = describe(resolve(config.model)).identity
     same = ("kv_format", "page_tokens", "outlier_channels", "zero_point", "calibration", "device")
@@ -219,7 +208,7 @@ def kept_quality(config: EngineConfig) -> dict[str, Any]:
         decided = report.get("verdict") != "inconclusive" and report.get("baseline") == "fp16"
         if decided and report.get("identity") == identity and found == wanted:
             return report
-    report = run_quality(config, QualitySpec(quick=True))
+    report = run_quality(config, Quality(size="quick"))
     results.save(report)
     return report
 

@@ -267,9 +267,9 @@ def _step_facts(
     return {
         "mean_running": float(steps.running @ steps.ms / spent) if spent else None,
         "waiting_share": float((steps.waiting > 0).mean()) if len(steps.waiting) else None,
-        "kv_door": totals["bound_kv"] / count if count else None,
-        "cap_door": totals["bound_cap"] / count if count else None,
-        "budget_door": totals["bound_token_budget"] / count if count else None,
+        "kv_limited_share": totals["bound_kv"] / count if count else None,
+        "batch_limited_share": totals["bound_cap"] / count if count else None,
+        "token_limited_share": totals["bound_token_budget"] / count if count else None,
         "busy_share": min(spent / kept / wall_ms, 1.0) if wall_ms > 0 and kept else None,
         "token_gain": bound.gain,
         "token_budget": engine.config.token_budget,

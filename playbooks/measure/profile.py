@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,16 @@ from engine.execution.load import select_kernels
 from engine.models import LoadedModel
 from engine.observing.telemetry import STEP_PARTS, STEPS_KEPT
 from engine.request import STAGES, SamplingParams
-from playbooks.load.arrivals import Arrivals
+from playbooks.load.arrivals import parse_arrivals
 from playbooks.load.client import Progress as LoadProgress
-from playbooks.load.mix import Mix
+from playbooks.load.mix import parse_mix
 from playbooks.load.prompts import TextPrompts
 from playbooks.load.summary import latency_block
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.compare import environment
 from playbooks.measure.kernel_timer import ORDER, TimedOps
 from playbooks.measure.trial import Trial, run_trial, warm_up
+from playbooks.steps.models import Profile
 
 SCHEMA = 1
 HOT = 0.10
@@ -56,16 +56,6 @@ LABELS = {
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class ProfileSpec:
-    arrivals: Arrivals
-    mix: Mix
-    requests: int = 48
-    seed: int = 0
-    trace_out: Path | None = None
-    """Chrome trace of a few steps."""
-
-
 class TextTarget(EmbeddedTarget):
     """Sends text, so that the tokenizer has its share."""
 
@@ -74,9 +64,15 @@ class TextTarget(EmbeddedTarget):
 
 
 def run_profile(
-    config: EngineConfig, spec: ProfileSpec, progress: Progress = lambda *_: None
+    config: EngineConfig,
+    spec: Profile,
+    progress: Progress = lambda *_: None,
+    trace_out: Path | None = None,
 ) -> dict[str, Any]:
-    """Raises ConfigError or ModelError before anything runs, EngineError when a request fails."""
+    """`trace_out`: a Chrome trace of a few steps goes there.
+
+    Raises ConfigError or ModelError before anything runs, EngineError when a request fails.
+    """
     start = time.monotonic()
     config = config.with_(cuda_graphs=False)  # inside a graph nothing can be timed
     ops, loaded = load_timed(config)
@@ -85,7 +81,7 @@ def run_profile(
         before = ops.spent_ms()
         trial = _trial(engine, spec, progress)
         kernels = {kind: ms - before[kind] for kind, ms in ops.spent_ms().items()}
-    trace = write_trace(config, loaded, ops, spec.trace_out) if spec.trace_out else None
+    trace = write_trace(config, loaded, ops, trace_out) if trace_out else None
     stages, parts = stage_table(trial), step_table(trial, kernels)
     return {
         "schema": SCHEMA,
@@ -94,8 +90,8 @@ def run_profile(
         "identity": loaded.identity,
         "config": config.to_dict(),
         "work": {
-            "arrivals": spec.arrivals.label,
-            "lengths": spec.mix.label,
+            "arrivals": parse_arrivals(spec.arrivals).label,
+            "lengths": parse_mix(spec.lengths).label,
             "requests": spec.requests,
             "seed": spec.seed,
         },
@@ -119,13 +115,13 @@ def load_timed(config: EngineConfig) -> tuple[TimedOps, LoadedModel]:
     return ops, models.load(models.resolve(config.model), ops, device=device)
 
 
-def _trial(engine: Engine, spec: ProfileSpec, progress: Progress) -> Trial:
+def _trial(engine: Engine, spec: Profile, progress: Progress) -> Trial:
     def show(seen: LoadProgress) -> None:
         progress(seen.done, spec.requests)
 
     return run_trial(
-        engine, spec.arrivals, spec.mix, spec.requests, spec.seed, TextTarget(engine, "profile"),
-        show,
+        engine, parse_arrivals(spec.arrivals), parse_mix(spec.lengths), spec.requests, spec.seed,
+        TextTarget(engine, "profile"), show,
     )  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from engine.core import Engine
-from engine.errors import ConfigError, EngineError
+from engine.errors import EngineError
 from engine.request import FinishReason, SamplingParams
 from engine.stream import Stream
 from playbooks.diagnosis import Growth
 from playbooks.measure.leak_detector import Look, growth, look, objects, slope
+from playbooks.steps.models import Soak
 
 SCHEMA = 1
 PROMPT, OUTPUT = 6, 3
@@ -29,36 +30,12 @@ PROMPT, OUTPUT = 6, 3
 LONG = 64
 """Of those that are cancelled on their way."""
 WARM_UP_WAVES = 2
+CANCEL_EVERY = 3
+"""Of the requests of a wave one in so many is cancelled."""
 ANSWER_S = 120.0
 STORM = 24
 TIMEOUT_S = 0.002
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class SoakSpec:
-    requests: int = 240
-    """In waves, the warm-up not counted."""
-    waves: int = 8
-    duration_s: float | None = None
-    """Instead of `requests`: waves of `requests` ÷ `waves` until so many seconds are over."""
-    cancel_every: int = 3
-    storms: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.waves < 4:
-            raise ConfigError(f"waves: expected at least 4, for a slope, got {self.waves}")
-        if self.requests < self.waves:
-            raise ConfigError(f"requests: expected {self.waves} at least, one a wave")
-        if self.cancel_every < 1:
-            raise ConfigError(f"cancel_every: expected at least 1, got {self.cancel_every}")
-        if self.duration_s is not None and not self.duration_s > 0:
-            raise ConfigError(f"duration: expected seconds above 0, got {self.duration_s:g}")
-
-    @property
-    def wave(self) -> int:
-        return self.requests // self.waves
 
 
 @dataclass
@@ -77,9 +54,7 @@ class Storm:
         return not self.left and self.pool is None
 
 
-def run_soak(
-    engine: Engine, spec: SoakSpec, progress: Progress = lambda *_: None
-) -> dict[str, Any]:
+def run_soak(engine: Engine, spec: Soak, progress: Progress = lambda *_: None) -> dict[str, Any]:
     """On a running engine that nobody else uses. Raises EngineError when it stops."""
     start = time.monotonic()
     soak = _Soak(engine, spec, progress)
@@ -97,7 +72,7 @@ def run_soak(
         "verdict": "pass" if clean else "fail",
         "model": engine.loaded.spec.name,
         "config": engine.config.to_dict(),
-        "work": asdict(spec),
+        "work": asdict(spec) | {"cancel_every": CANCEL_EVERY},
         "served": soak.served,
         "slopes": slopes(soak.looks),
         "grew": [asdict(one) for one in grown],
@@ -139,7 +114,7 @@ def _row(look: Look) -> dict[str, Any]:
 
 
 class _Soak:
-    def __init__(self, engine: Engine, spec: SoakSpec, progress: Progress) -> None:
+    def __init__(self, engine: Engine, spec: Soak, progress: Progress) -> None:
         self.engine, self.spec, self._progress = engine, spec, progress
         self.served = 0
         self.looks: list[Look] = []
@@ -173,7 +148,7 @@ class _Soak:
     def _wave(self, count: int) -> None:
         short = SamplingParams(max_tokens=OUTPUT, ignore_eos=True)
         long = SamplingParams(max_tokens=LONG, ignore_eos=True)  # they are still there to cancel
-        every = self.spec.cancel_every
+        every = CANCEL_EVERY
         streams = [self._send(PROMPT, short if (i + 1) % every else long) for i in range(count)]
         for i, stream in enumerate(streams):
             if (i + 1) % every == 0:

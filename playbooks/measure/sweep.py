@@ -18,11 +18,10 @@ import numpy as np
 
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.errors import ConfigError
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import Progress as LoadProgress
-from playbooks.load.mix import Mix, Preset
+from playbooks.load.mix import Mix, Preset, parse_mix
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
 from playbooks.measure.compare import environment
@@ -38,9 +37,9 @@ from playbooks.measure.stats import (
 )
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.work import EvenPreset
+from playbooks.steps.models import Sweep
 
 SCHEMA = 1
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LITTLE_WITHIN = 0.05
 CAP_SHARE = 0.75
 """Of the knee is the recommended cap: room for bursts (the owner's knee was 64, his cap 48)."""
@@ -50,44 +49,17 @@ NOISE = 0.15
 """Throughput known no better than this hides the gain that is looked for."""
 LEAST_POINTS = 4
 LATENCIES = ("e2e_ms", "ttft_ms", "tpot_ms", "queue_ms")
-OBJECTIVES = ("e2e_ms", "ttft_ms", "tpot_ms")
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class SweepSpec:
-    batches: tuple[int, ...] = BATCHES
-    repeats: int = 3
-    requests_per_user: int = 5
-    least_requests: int = 40
-    """Of a run, after those of its warm-up: three repeats of it have a P99."""
-    seed: int = 0
-    p99_objective: float | None = None
-    """Milliseconds; the recommended cap keeps below it."""
-    p99_of: str = "e2e_ms"
-    refine: bool = True
-    """Measure between the knee's two rungs as well."""
+def measured(spec: Sweep, batch: int) -> int:
+    """Requests of a run that count."""
+    return max(spec.least_requests + batch, spec.requests_per_user * batch)
 
-    def __post_init__(self) -> None:
-        if not self.batches or any(n < 1 for n in self.batches):
-            raise ConfigError("batches: expected whole numbers of at least 1, like 1,2,4,8")
-        if any(b <= a for a, b in zip(self.batches, self.batches[1:], strict=False)):
-            raise ConfigError(f"batches: expected a rising ladder, got {list(self.batches)}")
-        for name in ("repeats", "requests_per_user", "least_requests"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        if self.p99_of not in OBJECTIVES:
-            raise ConfigError(f"p99_of: {self.p99_of!r} is not one of {', '.join(OBJECTIVES)}")
-        if self.p99_objective is not None and not self.p99_objective > 0:
-            raise ConfigError(f"p99_objective: expected above 0 ms, got {self.p99_objective:g}")
 
-    def measured(self, batch: int) -> int:
-        """Requests of a run that count."""
-        return max(self.least_requests + batch, self.requests_per_user * batch)
-
-    def requests(self, batch: int) -> int:
-        """Those, and more that keep the batch full until the last of them has its answer."""
-        return self.measured(batch) + math.ceil(FILLER * batch)
+def planned(spec: Sweep, batch: int) -> int:
+    """Those, and more that keep the batch full until the last of them has its answer."""
+    return measured(spec, batch) + math.ceil(FILLER * batch)
 
 
 @dataclass
@@ -136,7 +108,7 @@ class Point:
         return max(kinds, key=kinds.count)
 
     def latency(self, metric: str) -> dict[str, Any]:
-        return latency_block(np.concatenate([_measured(t, metric) for t in self.trials]))
+        return latency_block(np.concatenate([_samples(t, metric) for t in self.trials]))
 
     def to_dict(self) -> dict[str, Any]:
         i = self.interval
@@ -157,9 +129,9 @@ class Point:
         }
 
 
-def _without_filler(trial: Trial, measured: int) -> Trial:
+def _without_filler(trial: Trial, count: int) -> Trial:
     """Measured up to the sending of the first so many; what came after only kept the load up."""
-    end = trial.records[measured - 1].scheduled
+    end = trial.records[count - 1].scheduled
     return replace(trial, summary=summarize(replace(trial.result, issued_until=end)))
 
 
@@ -169,11 +141,11 @@ def _in_system(trial: Trial) -> float:
     X is the token rate over the tokens of a request: in a short window tokens come evenly, and
     ends of requests do not.
     """
-    measured = _in_window(trial)
-    if not measured:
+    inside = _in_window(trial)
+    if not inside:
         return 0.0
-    tokens = np.mean([r.output_tokens for r in measured])
-    seconds = np.mean([r.e2e_ms or 0.0 for r in measured]) / 1e3
+    tokens = np.mean([r.output_tokens for r in inside])
+    seconds = np.mean([r.e2e_ms or 0.0 for r in inside]) / 1e3
     return float(trial.summary["throughput"]["output_tok_s"] / tokens * seconds)
 
 
@@ -184,20 +156,20 @@ def _in_window(trial: Trial) -> list[RequestRecord]:
     return [r for r in trial.records if begin <= (r.scheduled - start) / 1e9 <= end]
 
 
-def _measured(trial: Trial, metric: str) -> np.ndarray:
+def _samples(trial: Trial, metric: str) -> np.ndarray:
     values = [getattr(record, metric) for record in _in_window(trial)]
     return np.array([v for v in values if v is not None], dtype=float)
 
 
 def run_sweep(
     config: EngineConfig,
-    spec: SweepSpec,
-    mix: Mix,
+    spec: Sweep,
     progress: Progress = lambda *_: None,
     loaded: LoadedModel | None = None,
 ) -> dict[str, Any]:
     """Raises ConfigError or ModelError before anything runs, EngineError when a request fails."""
     start = time.monotonic()
+    mix: Mix = parse_mix(spec.lengths)
     if isinstance(mix, Preset):
         mix = EvenPreset(mix, spec.least_requests)
     most = spec.batches[-1]
@@ -230,8 +202,8 @@ def run_sweep(
             "lengths": mix.label,
             "seed": spec.seed,
             "repeats": spec.repeats,
-            "p99_objective_ms": spec.p99_objective,
-            "p99_of": spec.p99_of,
+            "p99_objective_ms": spec.p99_objective_ms,
+            "p99_of": f"{spec.p99_of}_ms",
         },
         "points": [point.to_dict() for point in rows],
         **outcome.to_dict(),
@@ -243,25 +215,25 @@ def run_sweep(
 class _Ladder:
     """Runs points, all of them once before any of them twice."""
 
-    def __init__(self, engine: Engine, spec: SweepSpec, mix: Mix, progress: Progress) -> None:
+    def __init__(self, engine: Engine, spec: Sweep, mix: Mix, progress: Progress) -> None:
         self._engine, self._spec, self._mix = engine, spec, mix
         self._progress, self._done, self._total = progress, 0, 0
 
     def climb(self, points: Sequence[Point]) -> None:
         spec = self._spec
-        self._total += spec.repeats * sum(spec.requests(p.batch) for p in points)
+        self._total += spec.repeats * sum(planned(spec, p.batch) for p in points)
         for repeat in range(spec.repeats):
             for point in points:
                 point.trials.append(self._trial(point.batch, spec.seed + repeat))
 
     def _trial(self, batch: int, seed: int) -> Trial:
-        done, count = self._done, self._spec.requests(batch)
+        done, count = self._done, planned(self._spec, batch)
 
         def show(progress: LoadProgress) -> None:
             self._progress(done + progress.done, self._total)
 
         trial = run_trial(self._engine, Closed(batch), self._mix, count, seed, on_progress=show)
-        trial = _without_filler(trial, self._spec.measured(batch))
+        trial = _without_filler(trial, measured(self._spec, batch))
         self._done += count
         self._progress(self._done, self._total)
         return trial
@@ -281,7 +253,7 @@ def between(knee_at: int, sizes: Sequence[int]) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Verdict:
     knee: int | None = None
     recommended_cap: int | None = None
     reasons: tuple[str, ...] = ()
@@ -302,15 +274,15 @@ class Outcome:
         }
 
 
-def judge(points: Sequence[Point], spec: SweepSpec) -> Outcome:
+def judge(points: Sequence[Point], spec: Sweep) -> Verdict:
     """The knee and the cap, or why there is none."""
     good = [p for p in points if p.doubts is None]
     if len(good) < LEAST_POINTS:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
-        return Outcome(reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts))
+        return Verdict(reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts))
     noise = common_noise([p.rates for p in good])
     if noise > NOISE:
-        return Outcome(
+        return Verdict(
             reasons=(
                 f"too noisy: throughput is known within {_percent(noise)} only, and a knee is a "
                 f"matter of {DOUBLING_GAIN:.0%}",
@@ -323,12 +295,12 @@ def _percent(noise: float) -> str:
     return f"{noise:.0%}" if noise < 10 else "an order of magnitude"
 
 
-def _find_knee(good: Sequence[Point], spec: SweepSpec) -> Outcome:
+def _find_knee(good: Sequence[Point], spec: Sweep) -> Verdict:
     sizes, values = [p.batch for p in good], [p.throughput for p in good]
     bend, found = segmented_fit(sizes, values), knee(sizes, values)
     if found is None:
         gain = values[-1] / values[-2] - 1
-        return Outcome(
+        return Verdict(
             bend=bend,
             reasons=(
                 f"no knee up to batch {sizes[-1]}: from {sizes[-2]} to {sizes[-1]} it still gains "
@@ -337,7 +309,7 @@ def _find_knee(good: Sequence[Point], spec: SweepSpec) -> Outcome:
         )
     assert bend is not None, "enough points were asked for"
     if bend.ratio > TAIL_SLOPE:
-        return Outcome(
+        return Verdict(
             bend=bend,
             reasons=(
                 f"the two rules disagree: doubling stops to pay at {found}, and yet the curve's "
@@ -348,17 +320,17 @@ def _find_knee(good: Sequence[Point], spec: SweepSpec) -> Outcome:
     return _recommend(good, found, bend, spec)
 
 
-def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: SweepSpec) -> Outcome:
+def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: Sweep) -> Verdict:
     """The cap: a share of the knee, and under the objective where one is given."""
     cap = max(1, math.floor(CAP_SHARE * found))
     reasons = [f"{CAP_SHARE:.0%} of the knee {found}"]
-    if spec.p99_objective is not None:
-        limit, why = largest_under(good, spec.p99_objective, spec.p99_of)
+    if spec.p99_objective_ms is not None:
+        limit, why = largest_under(good, spec.p99_objective_ms, f"{spec.p99_of}_ms")
         reasons.append(why)
         if limit is None:
-            return Outcome(found, None, tuple(reasons), bend)
+            return Verdict(found, None, tuple(reasons), bend)
         cap = min(cap, limit)
-    return Outcome(found, cap, tuple(reasons), bend)
+    return Verdict(found, cap, tuple(reasons), bend)
 
 
 def largest_under(good: Sequence[Point], objective: float, metric: str) -> tuple[int | None, str]:

@@ -29,12 +29,13 @@ from playbooks.quality.passkey import ANSWER_TOKENS, Cell, grid
 from playbooks.quality.report import findings
 from playbooks.quality.scoring import score
 from playbooks.quality.suspects import find_suspects
+from playbooks.steps.models import Quality
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Size:
+class QualitySize:
     """How much of everything a run does; the metrics and limits are the same."""
 
     golden: int
@@ -47,29 +48,15 @@ class Size:
     """Of all cases, those that get a second turn."""
 
 
-FULL = Size(golden=1000, controls=12, alone=16, turns=3)
-QUICK = Size(golden=21, controls=7, alone=6, turns=2)
-
-
-@dataclass(frozen=True)
-class QualitySpec:
-    baseline: str = "fp16"
-    cases: tuple[Path, ...] = ()
-    """Files of the user's own cases."""
-    golden: bool = True
-    """Use the set that ships."""
-    quick: bool = False
-    """A third of the cases and a small passkey grid."""
-
-    @property
-    def size(self) -> Size:
-        return QUICK if self.quick else FULL
+FULL = QualitySize(golden=1000, controls=12, alone=16, turns=3)
+QUICK = QualitySize(golden=21, controls=7, alone=6, turns=2)
+"""A third of the cases and a small passkey grid."""
 
 
 class Steps:
     """Counts the answers, passkeys and scored texts for a progress bar."""
 
-    def __init__(self, evidence: Evidence, size: Size, progress: Progress) -> None:
+    def __init__(self, evidence: Evidence, size: QualitySize, progress: Progress) -> None:
         cases, cells = len(evidence.cases), len(evidence.cells)
         texts = cases + len(evidence.long_cells)
         some = 2 * min(size.controls, cases) + min(size.alone, cases)
@@ -82,34 +69,34 @@ class Steps:
 
 
 def run_quality(
-    config: EngineConfig, spec: QualitySpec, progress: Progress = lambda *_: None
+    config: EngineConfig, spec: Quality, progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
     """Run the check and return its report.
 
     Raises ConfigError or ModelError before anything runs, EngineError when the engine fails.
     """
-    start = time.monotonic()
+    start, size = time.monotonic(), QUICK if spec.size == "quick" else FULL
     baseline = config.with_(kv_format=spec.baseline, zero_point=False)
-    own = [case for path in spec.cases for case in read_cases(path)]
+    own = [case for path in spec.cases for case in read_cases(Path(path))]
     if not own and not spec.golden:
         raise ConfigError("quality: no cases; name a file with --cases or use the golden set")
     loaded = load_model(config)
     for each in (baseline, config):
         for_engine(each, loaded.spec, loaded.identity)  # refuses now rather than half-way
-    evidence = gather(own, spec, loaded)
-    steps = Steps(evidence, spec.size, progress)
-    converse(evidence, baseline, config, spec.size, steps)
-    measure(evidence, baseline, config, spec.size, steps)
+    evidence = gather(own, spec, size, loaded)
+    steps = Steps(evidence, size, progress)
+    converse(evidence, baseline, config, size, steps)
+    measure(evidence, baseline, config, size, steps)
     return findings(evidence) | {
         "format": config.kv_format,
         "baseline": spec.baseline,
-        "quick": spec.quick,
+        "quick": spec.size == "quick",
         "config": config.to_dict(),
         "seconds": round(time.monotonic() - start, 1),
     }
 
 
-def gather(own: Sequence[Case], spec: QualitySpec, loaded: LoadedModel) -> Evidence:
+def gather(own: Sequence[Case], spec: Quality, size: QualitySize, loaded: LoadedModel) -> Evidence:
     """The cases and passkey cells that fit into the model's context."""
     tokenizer, limit = loaded.tokenizer, loaded.spec.max_positions
 
@@ -126,19 +113,23 @@ def gather(own: Sequence[Case], spec: QualitySpec, loaded: LoadedModel) -> Evide
                 f"model's {limit}"
             )
     shipped = [case for case in golden() if length(case) < limit] if spec.golden else []
-    cases = [*every_nth(shipped, spec.size.golden), *own]
+    cases = [*every_nth(shipped, size.golden), *own]
     for name, times in Counter(case.id for case in cases).items():
         if times > 1:
             raise ConfigError(f"cases: id {name!r} is there {times} times; give each its own")
     if not cases:
         raise ConfigError(f"quality: no golden case fits into the model's {limit} tokens")
-    cells = grid(count, limit - ANSWER_TOKENS, spec.quick)
+    cells = grid(count, limit - ANSWER_TOKENS, spec.size == "quick")
     fitting: list[Cell] = [c for c in cells if length(passkey_case(c)) < limit]
     return Evidence(loaded, cases, fitting, [case.tokens(tokenizer) for case in cases])
 
 
 def converse(
-    evidence: Evidence, baseline: EngineConfig, config: EngineConfig, size: Size, steps: Steps
+    evidence: Evidence,
+    baseline: EngineConfig,
+    config: EngineConfig,
+    size: QualitySize,
+    steps: Steps,
 ) -> None:
     """Everything that is answered greedily."""
     loaded, prompts, tick = evidence.loaded, evidence.prompts, steps.tick
@@ -155,7 +146,11 @@ def converse(
 
 
 def measure(
-    evidence: Evidence, baseline: EngineConfig, config: EngineConfig, size: Size, steps: Steps
+    evidence: Evidence,
+    baseline: EngineConfig,
+    config: EngineConfig,
+    size: QualitySize,
+    steps: Steps,
 ) -> None:
     """Everything that is teacher-forced: the cases, the controls, and suspects if need be."""
     loaded = evidence.loaded

@@ -1,83 +1,53 @@
-"""How each kind of step is run on the embedded engine, and what its metrics are.
+"""How each type of step is run on the embedded engine, and what its metrics are.
 
-Every function takes the site, the step's parameters and its clock, and gives an Outcome. Reports
-are those of the commands of the same name.
+`run_NAME(site, parameters, clock)` for every type of playbooks/steps/registry.py. Reports are
+those of the commands of the same name.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.runs.site import Site
+from playbooks.runs.step_result import StepClock, StepResult
+from playbooks.steps import models
 
-Progress = Callable[[int, int], None]
-Params = Mapping[str, Any]
 ENDLESS_S = 1e7
 """A canary ends its load itself."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a step leaves."""
-
-    metrics: Mapping[str, Any]
-    """By the names of its kind; None where it could not be measured."""
-    note: str = ""
-    report: Mapping[str, Any] | None = None
-    interrupted: bool = False
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A step's time and its progress."""
-
-    left_s: float | None = None
-    """None: as long as it takes."""
-    show: Progress = lambda done, total: None
-    check: Progress = lambda done, total: None
-    """Shows it too, and raises when the time is over: for steps that may be cut between parts."""
-    log: bool = True
-    """Steps that write the optimization log themselves may."""
-
-
-def run_environment(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_environment(site: Site, params: models.Environment, clock: StepClock) -> StepResult:
     from playbooks.measure.checkup import broken_versions, environment_report
 
     report = environment_report(site)
     broken = broken_versions(report)
     warned = report["counts"]["warn"]
-    return Outcome(
+    return StepResult(
         {"failures": len(broken), "warnings": warned, "broken_versions": broken},
         f"{len(report['checks'])} checks, {len(broken)} failed, {warned} warned",
         report,
     )
 
 
-def run_profile(site: Site, params: Params, clock: Clock) -> Outcome:
-    from playbooks.load.arrivals import parse_arrivals
-    from playbooks.load.mix import parse_mix
+def run_profile(site: Site, params: models.Profile, clock: StepClock) -> StepResult:
     from playbooks.measure import profile
 
-    arrivals, mix = parse_arrivals(params["arrivals"]), parse_mix(params["lengths"])
-    spec = profile.ProfileSpec(arrivals, mix, params["requests"], params["seed"])
-    report = profile.run_profile(site.config, spec, clock.show)
+    report = profile.run_profile(site.config, params, clock.show)
     shares = {f"{row['stage']}_share": row["share"] for row in report["stages"]}
     parts = {f"{row['part']}_step_share": row["share"] for row in report["steps"]["parts"]}
     metrics = report["throughput"] | {"step_ms": report["steps"]["mean_ms"]} | shares | parts
-    return Outcome(metrics, "; ".join(report["hot_spots"][:1]), report)
+    return StepResult(metrics, "; ".join(report["hot_spots"][:1]), report)
 
 
-def run_load(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_load(site: Site, params: models.Load, clock: StepClock) -> StepResult:
     from playbooks.measure.checkup import examine_site
 
-    asked = dict(params)
-    if clock.left_s is not None:
-        asked["duration_s"] = min(asked.get("duration_s") or clock.left_s, clock.left_s)
+    asked = replace(params, duration_s=clock.shortened(params.duration_s))
     found = examine_site(site, asked, clock.show)
     curve = found.facts["curve"]
     metrics = summary_metrics(found.summary) | found.facts
@@ -87,7 +57,7 @@ def run_load(site: Site, params: Params, clock: Clock) -> Outcome:
     note += "" if rows is None else f", {rows:.1f} rows"
     report = {"load": found.summary, "stages": found.stages, "parts": found.parts,
               "curve": curve.points if curve is not None else None}  # fmt: skip
-    return Outcome(metrics, note, report, found.interrupted)
+    return StepResult(metrics, note, report, found.interrupted)
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,22 +77,10 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_sweep(site: Site, params: Params, clock: Clock) -> Outcome:
-    from playbooks.load.mix import parse_mix
+def run_sweep(site: Site, params: models.Sweep, clock: StepClock) -> StepResult:
     from playbooks.measure import sweep
 
-    spec = sweep.SweepSpec(
-        batches=tuple(params["batches"]),
-        repeats=params["repeats"],
-        requests_per_user=params["requests_per_user"],
-        least_requests=params["least_requests"],
-        seed=params["seed"],
-        p99_objective=params["p99_objective_ms"],
-        p99_of=f"{params['p99_of']}_ms",
-        refine=params["refine"],
-    )
-    mix = parse_mix(params["lengths"])
-    report = sweep.run_sweep(site.config, spec, mix, clock.check, site.loaded)
+    report = sweep.run_sweep(site.config, params, clock.check, site.loaded)
     cap = report["recommended_cap"]
     metrics = {
         "knee": report["knee"],
@@ -130,18 +88,15 @@ def run_sweep(site: Site, params: Params, clock: Clock) -> Outcome:
         "cap_over_recommended": site.config.max_batch / cap if cap else None,
         "peak_tok_s": max(point["output_tok_s"] for point in report["points"]),
     }
-    return Outcome(metrics, "; ".join(report["reasons"][:1]), report)
+    return StepResult(metrics, "; ".join(report["reasons"][:1]), report)
 
 
-def run_compare(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_compare(site: Site, params: models.Compare, clock: StepClock) -> StepResult:
     from playbooks.measure import compare
     from playbooks.measure.experiment import find_experiment
 
-    experiment = find_experiment(params["experiment"])
-    options = compare.CompareOptions(
-        quick=params["quick"], seed=params["seed"], quality=params["quality"]
-    )
-    report = compare.run_compare(experiment, site.config, options, clock.check, site.loaded)
+    experiment = find_experiment(params.experiment)
+    report = compare.run_compare(experiment, site.config, params, clock.check, site.loaded)
     rows = {row["metric"]: row for row in report["overall"] or report["effects"]}
     goals = [goal["verdict"] for goal in report["goals"]]
     metrics = {
@@ -151,7 +106,7 @@ def run_compare(site: Site, params: Params, clock: Clock) -> Outcome:
         "throughput_ratio": _ratio(rows.get("throughput")),
         "p99_ratio": _ratio(rows.get("p99_e2e")),
     }
-    return Outcome(metrics, "; ".join(report["findings"][-1:]), report)
+    return StepResult(metrics, "; ".join(report["findings"][-1:]), report)
 
 
 def _ratio(row: Mapping[str, Any] | None) -> float | None:
@@ -159,27 +114,21 @@ def _ratio(row: Mapping[str, Any] | None) -> float | None:
     return None if change is None else 1 + change
 
 
-def run_quality(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_quality(site: Site, params: models.Quality, clock: StepClock) -> StepResult:
     from playbooks.measure.checkup import probe_facts, suspect_text
     from playbooks.measure.probe import run_probe
     from playbooks.quality import check as quality
 
-    size = params["size"]
-    if size == "probe":
+    if params.size == "probe":
         report = run_probe(site, clock.check)
-        return Outcome(report["metrics"] | probe_facts(report), _quality_note(report), report)
-    if size not in ("quick", "full"):
-        raise ConfigError(f"size: {size!r} is not probe, quick or full")
-    spec = quality.QualitySpec(
-        params["baseline"], tuple(map(Path, params["cases"])), quick=size == "quick"
-    )
-    report = quality.run_quality(site.config, spec, clock.check)
+        return StepResult(report["metrics"] | probe_facts(report), _quality_note(report), report)
+    report = quality.run_quality(site.config, params, clock.check)
     probe = probe_facts(run_probe(site))  # cross-talk and clipping are not in the long check
     metrics = probe | report["metrics"]
     metrics["failed_limits"] = sum(g["verdict"] == "fail" for g in report.get("gates", ()))
     metrics["unclear"] = int(report["verdict"] == "inconclusive")
     metrics["suspects"] = tuple(map(suspect_text, report["suspects"]))
-    return Outcome(metrics, _quality_note(report), report)
+    return StepResult(metrics, _quality_note(report), report)
 
 
 def _quality_note(report: Mapping[str, Any]) -> str:
@@ -187,12 +136,10 @@ def _quality_note(report: Mapping[str, Any]) -> str:
     return f"{report['verdict']}; mean KL divergence {'–' if kld is None else f'{kld:.2g}'}"
 
 
-def run_soak(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_soak(site: Site, params: models.Soak, clock: StepClock) -> StepResult:
     from playbooks.measure.checkup import soak_facts, soak_site
-    from playbooks.measure.soak import SoakSpec
 
-    spec = SoakSpec(**params)
-    report = soak_site(site, spec, clock.check)
+    report = soak_site(site, params, clock.check)
     slopes = report["slopes"]
     per = {name: slopes[key] and slopes[key]["per_request"] for name, key in (
         ("rss_bytes_per_request", "rss_bytes"), ("idle_pages_per_request", "idle_pages"),
@@ -204,36 +151,37 @@ def run_soak(site: Site, params: Params, clock: Clock) -> Outcome:
         **per,
         **soak_facts(report),
     }
-    return Outcome(metrics, f"{report['served']} served, {len(report['grew'])} things grew", report)
+    return StepResult(
+        metrics, f"{report['served']} served, {len(report['grew'])} things grew", report
+    )
 
 
-def run_faults(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_faults(site: Site, params: models.Faults, clock: StepClock) -> StepResult:
     from playbooks.faults.selftest import run_selftest
 
     report = run_selftest(
-        site.plain_config, params["faults"] or None, params["seeds"], clock.check,
+        site.plain_config, params.faults or None, params.seeds, clock.check,
         loaded=site.plain_loaded,
     )  # fmt: skip
     missed = [row["fault"] for row in report["rows"] if not row["found"] and row["fault"]]
     alarms = sum(not row["found"] for row in report["rows"] if not row["fault"])
     note = f"{len(report['rows'])} runs, missed: {', '.join(missed) or 'none'}"
-    return Outcome({"missed": len(missed), "false_alarms": alarms}, note, report)
+    return StepResult({"missed": len(missed), "false_alarms": alarms}, note, report)
 
 
-def run_checklist(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_checklist(site: Site, params: models.Checklist, clock: StepClock) -> StepResult:
     from checklists import book
     from playbooks.environment.step import examine
     from playbooks.runs import checklist as step
 
-    listed = book.load(params["name"])
-    answers = params["answers"]
-    given = book.read_answers(Path(answers)) if answers else {}
+    listed = book.load(params.name)
+    given = book.read_answers(Path(params.answers)) if params.answers else {}
     seen = step.observe_embedded(site.config, progress=clock.show, loaded=site.loaded)
     found = step.answer_all(listed, seen, site.config, examine())
     return checklist_outcome(listed, found, given, "embedded", seen.seconds)
 
 
-def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: float) -> Outcome:
+def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: float) -> StepResult:
     """Items that a person has to answer are open; they are counted and fail nothing here."""
     from playbooks.runs.checklist import conclude
 
@@ -247,15 +195,15 @@ def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: flo
         "open_items": len(human),
     }
     note = f"{verdicts.count('pass')} of {len(verdicts)} pass, {len(human)} are for a person"
-    return Outcome(metrics, note, report)
+    return StepResult(metrics, note, report)
 
 
-def run_canary(site: Site, params: Params, clock: Clock) -> Outcome:
+def run_canary(site: Site, params: models.Canary, clock: StepClock) -> StepResult:
     from engine.config import EngineConfig, parse_field
 
     changes = {}
-    for text in params["candidate"]:
-        key, equals, value = str(text).partition("=")
+    for text in params.candidate:
+        key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"candidate: {text!r}: expected key=value")
         changes[key.strip()] = parse_field(key.strip(), value.strip())
@@ -266,23 +214,13 @@ def run_canary(site: Site, params: Params, clock: Clock) -> Outcome:
 
 
 def canary_outcome(
-    baseline: Any, candidate: Any, params: Params, clock: Clock, loaded: Any = None
-) -> Outcome:
+    baseline: Any, candidate: Any, params: models.Canary, clock: StepClock, loaded: Any = None
+) -> StepResult:
     from playbooks.canary import step as canary
     from playbooks.canary.events import Beat, Event
-    from playbooks.canary.plan import CanaryPlan, parse_stages
     from playbooks.load.workload import make_spec
 
-    plan = CanaryPlan(
-        stages=parse_stages(params["stages"]),
-        min_samples=params["min_samples"],
-        tail_ratio=params["tail_ratio"],
-        time_scale=params["time_scale"],
-        seed=params["seed"],
-    )
-    spec = make_spec(
-        params["arrivals"], params["lengths"], duration_s=ENDLESS_S, seed=params["seed"]
-    )
+    spec = make_spec(params.arrivals, params.lengths, duration_s=ENDLESS_S, seed=params.seed)
     end = None if clock.left_s is None else time.monotonic() + clock.left_s
 
     def over() -> bool:
@@ -293,8 +231,9 @@ def canary_outcome(
             clock.show(min(event.candidate, event.wanted), event.wanted)
 
     report = canary.run_canary(
-        plan, baseline, candidate, spec, listener=show, log=clock.log, loaded=loaded, stop=over
-    )
+        params.plan(), baseline, candidate, spec, listener=show, log=clock.log, loaded=loaded,
+        stop=over,
+    )  # fmt: skip
     shares = [stage["share"] for stage in report["stages"]]
     # undecided is neither missed nor passed: without numbers its gates are inconclusive, too
     decided = report["verdict"] != "inconclusive"
@@ -304,18 +243,4 @@ def canary_outcome(
     }
     cut = report["interrupted"] and over()
     note = f"{report['verdict']}: its time is over" if cut else str(report["verdict"])
-    return Outcome(metrics, note, report, report["interrupted"] and not cut)
-
-
-RUNS: dict[str, Callable[[Site, Params, Clock], Outcome]] = {
-    "environment": run_environment,
-    "profile": run_profile,
-    "load": run_load,
-    "sweep": run_sweep,
-    "compare": run_compare,
-    "quality": run_quality,
-    "soak": run_soak,
-    "faults": run_faults,
-    "checklist": run_checklist,
-    "canary": run_canary,
-}
+    return StepResult(metrics, note, report, report["interrupted"] and not cut)

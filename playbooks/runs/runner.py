@@ -11,17 +11,15 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, EngineError
 from playbooks.diagnosis import FACTS, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
-from playbooks.measure.remote import URL_RUNS, UrlSite
 from playbooks.optlog.record import plain
 from playbooks.reports.reportfolder import ReportFolder, own_folder
-from playbooks.runs import kinds
 from playbooks.runs.events import (
     GateJudged,
     Listener,
@@ -32,9 +30,12 @@ from playbooks.runs.events import (
     ignore,
 )
 from playbooks.runs.gates import judge_all, worst
-from playbooks.runs.procedures import RUNS, Clock, Outcome
-from playbooks.runs.site import Site
-from playbooks.runs.spec import Playbook, Step
+from playbooks.runs.site import Site, UrlSite
+from playbooks.runs.spec import Playbook, PlaybookStep
+from playbooks.runs.step_result import StepClock, StepResult
+from playbooks.steps.metrics import RENAMED
+from playbooks.steps.models import Load
+from playbooks.steps.registry import STEP_TYPES
 
 SCHEMA = 1
 NOT_AVAILABLE, SKIPPED, ERROR, INTERRUPTED = "not available", "skipped", "error", "interrupted"
@@ -80,6 +81,8 @@ def run_playbook(
 
 def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOptions) -> None:
     for name in options.withheld:
+        if name in RENAMED:
+            raise ConfigError(f"withhold {name}: it is called {RENAMED[name]} now")
         if name not in playbook.judged:
             raise ConfigError(
                 f"withhold {name}: nothing in {playbook.name} looks at it; it looks at "
@@ -134,9 +137,8 @@ class _Run:
     def _prepare(self) -> None:
         """The fault goes in before the first step."""
         if self.options.inject is not None and isinstance(self.target, Site):
-            load = next((s.given for s in self.playbook.steps if s.kind == "load"), {})
-            asked = kinds.parameters("load", load)
-            self.target = inject(self.options.inject, self.target, asked)
+            load = next((s.parameters for s in self.playbook.steps if s.kind == "load"), Load())
+            self.target = inject(self.options.inject, self.target, load)
 
     def _all_steps(self) -> None:
         stopped: tuple[str, str] | None = None
@@ -154,7 +156,7 @@ class _Run:
             if stop and row["verdict"] in ("fail", ERROR):
                 stopped = SKIPPED, f"{step.id} failed and the rest was to wait"
 
-    def _why_not(self, step: Step) -> tuple[str, str] | None:
+    def _why_not(self, step: PlaybookStep) -> tuple[str, str] | None:
         """(verdict, reason) for a step that is not to be run, or None."""
         left = self._left(step)
         if left is not None and left <= 0:
@@ -165,11 +167,11 @@ class _Run:
                 return INCONCLUSIVE, f"its condition cannot be known: {step.when.text}"
             if not holds:
                 return SKIPPED, f"its condition does not hold: {step.when.text}"
-        if isinstance(self.target, UrlSite) and step.kind not in URL_RUNS:
+        if isinstance(self.target, UrlSite) and not step.type.on_url:
             return NOT_AVAILABLE, "it needs the inside of the engine, and the target is a URL"
         return None
 
-    def _left(self, step: Step) -> float | None:
+    def _left(self, step: PlaybookStep) -> float | None:
         """Seconds for a step: its own budget, within what is left of the playbook's."""
         whole = self.options.time_budget_s or self.playbook.time_budget_s
         left = None if whole is None else self.started + whole - time.monotonic()
@@ -178,7 +180,7 @@ class _Run:
 
     # --- one step -----------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> dict[str, Any]:
+    def _step(self, step: PlaybookStep) -> dict[str, Any]:
         start = time.monotonic()
         row = self._row(step)
         try:
@@ -205,14 +207,12 @@ class _Run:
                 raise KeyboardInterrupt
         return row | _spent(start)
 
-    def _call(self, step: Step) -> Outcome:
-        params = kinds.parameters(step.kind, step.given)
-        clock = self._clock(step)
-        if isinstance(self.target, UrlSite):
-            return URL_RUNS[step.kind](self.target, params, clock)
-        return RUNS[step.kind](self.target, params, clock)
+    def _call(self, step: PlaybookStep) -> StepResult:
+        run = step.type.procedure(at_url=isinstance(self.target, UrlSite))
+        result: StepResult = run(self.target, step.parameters, self._clock(step))
+        return result
 
-    def _clock(self, step: Step) -> Clock:
+    def _clock(self, step: PlaybookStep) -> StepClock:
         left = self._left(step)
         end = None if left is None else time.monotonic() + left
 
@@ -224,11 +224,11 @@ class _Run:
             if end is not None and time.monotonic() > end and done < total:
                 raise BudgetSpent(f"its time is over after {done} of {total}")
 
-        return Clock(left, show, check, self.options.log)
+        return StepClock(left, show, check, self.options.log)
 
-    def _judged(self, step: Step, outcome: Outcome) -> dict[str, Any]:
+    def _judged(self, step: PlaybookStep, outcome: StepResult) -> dict[str, Any]:
         metrics = {k: v for k, v in outcome.metrics.items() if k not in self.options.withheld}
-        known = kinds.KINDS[step.kind].metrics
+        known = step.type.metrics
         judged = judge_all(step.gates, metrics)
         for one in judged:
             self.listener(GateJudged(step.id, one.gate.metric, one.verdict, one.evidence))
@@ -241,7 +241,7 @@ class _Run:
             "report": outcome.report,
         }
 
-    def _row(self, step: Step) -> dict[str, Any]:
+    def _row(self, step: PlaybookStep) -> dict[str, Any]:
         return {
             "id": step.id,
             "kind": step.kind,
@@ -250,12 +250,12 @@ class _Run:
             "reason": "",
             "gates": [],
             "metrics": {},
-            "parameters": kinds.parameters(step.kind, step.given),
+            "parameters": asdict(step.parameters),
             "report": None,
             "seconds": 0.0,
         }
 
-    def _skip(self, step: Step, verdict: str, reason: str) -> dict[str, Any]:
+    def _skip(self, step: PlaybookStep, verdict: str, reason: str) -> dict[str, Any]:
         """A gate of a step that was not run is not passed either."""
         judged = judge_all(step.gates, {}) if verdict != SKIPPED else []
         gates = [one.to_dict() for one in judged]
@@ -276,7 +276,7 @@ class _Run:
         if not self.playbook.diagnose or self.state == "running":
             return []
         done = {row["kind"] for row in self.steps if row["verdict"] != SKIPPED}
-        planned = {f for kind in done for f in kinds.KINDS[kind].facts}
+        planned = {f for kind in done for f in STEP_TYPES[kind].facts}
         return diagnose(self.evidence, planned) if planned else []
 
     def _verdict(self, findings: Sequence[Finding]) -> str:

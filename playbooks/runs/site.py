@@ -6,6 +6,7 @@ that come from here and in nothing else: they end with their step, and with them
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +16,11 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.execution.calibration import Calibration
 from engine.models import LoadedModel
+from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.trial import warm_up
 
+KEY_VARIABLE = "EVEWATCH_API_KEY"
 Touch = Callable[[Engine], AbstractContextManager[None]]
 """Changes a running engine that nobody uses yet; leaving puts everything back."""
 
@@ -90,3 +93,19 @@ class Site:
             if self._loaded is None and loaded is None:
                 self._loaded = engine.loaded
             yield engine
+
+
+@dataclass(frozen=True)
+class UrlSite:
+    """An engine somewhere else. The bearer token is in EVEWATCH_API_KEY."""
+
+    url: str
+    api: str = "completions"
+
+    @property
+    def key(self) -> str | None:
+        return os.environ.get(KEY_VARIABLE) or None
+
+    @property
+    def spec(self) -> EndpointSpec:
+        return EndpointSpec(self.url, api=self.api, key=self.key)

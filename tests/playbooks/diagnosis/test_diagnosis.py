@@ -26,8 +26,9 @@ from playbooks.diagnosis import (
 from playbooks.measure.stats import DOUBLING_GAIN, doubling_gain
 
 HEALTHY = Evidence(
-    requests=40, error_rate=0.0, mean_running=6.0, waiting_share=0.0, kv_door=0.0, cap_door=0.0,
-    budget_door=0.02, busy_share=0.97, token_gain=0.5, token_budget=256, tpot_ms=40.0,
+    requests=40, error_rate=0.0, mean_running=6.0, waiting_share=0.0,
+    kv_limited_share=0.0, batch_limited_share=0.0,
+    token_limited_share=0.02, busy_share=0.97, token_gain=0.5, token_budget=256, tpot_ms=40.0,
     queue_share=0.05, tokenize_share=0.01, decode_share=0.7, logging_share=0.0,
     log_lines_per_request=0.0, preemption_tax=0.0, kv_usage=0.1, kv_waste=0.1,
     prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0,
@@ -43,14 +44,14 @@ SICK = {
     "generator_bound": {"generator_late_ms": 40.0},
     "logging_overhead": {"logging_share": 0.1, "log_lines_per_request": 12.0},
     "tokenizer_bound": {"tokenize_share": 0.5},
-    "fragmentation": {"kv_door": 0.6, "kv_waste": 0.7, "kv_usage": 0.9},
-    "preemption_thrash": {"preemption_tax": 0.4, "kv_door": 0.5},
-    "kv_bound": {"kv_door": 0.5, "kv_usage": 0.95, "kv_waste": 0.1},
-    "token_budget_bound": {"budget_door": 0.8},
+    "fragmentation": {"kv_limited_share": 0.6, "kv_waste": 0.7, "kv_usage": 0.9},
+    "preemption_thrash": {"preemption_tax": 0.4, "kv_limited_share": 0.5},
+    "kv_bound": {"kv_limited_share": 0.5, "kv_usage": 0.95, "kv_waste": 0.1},
+    "token_budget_bound": {"token_limited_share": 0.8},
     "batch_too_large_for_objective": {"tpot_objective_ms": 30.0},
     "over_saturated": {"mean_running": 80.0},
-    "cap_bound": {"cap_door": 0.8, "waiting_share": 0.8},
-    "compute_bound": {"cap_door": 0.8, "mean_running": 40.0},
+    "cap_bound": {"batch_limited_share": 0.8, "waiting_share": 0.8},
+    "compute_bound": {"batch_limited_share": 0.8, "mean_running": 40.0},
     "cold_prefix_cache": {"prefix_hit_ratio": 0.0},
     "underloaded": {"busy_share": 0.2, "mean_running": 1.0},
 }
@@ -172,8 +173,8 @@ def shot(waiting, door, usage):
 def test_facts_of_a_series_of_snapshots():
     series = [shot(0, "queue", 0.2), shot(3, "kv", 0.9), shot(2, "kv", 1.0), shot(0, "queue", 0.3)]
     facts = from_snapshots(series)
-    assert facts["kv_door"] == 0.5
-    assert facts["cap_door"] == 0.0
+    assert facts["kv_limited_share"] == 0.5
+    assert facts["batch_limited_share"] == 0.0
     assert facts["waiting_share"] == 0.5
     assert facts["mean_running"] == 4
     assert facts["kv_usage"] == pytest.approx(np.mean([0.2, 0.9, 1.0, 0.3]))
@@ -185,10 +186,10 @@ def test_facts_of_a_series_of_snapshots():
 def test_what_an_engine_does_not_report_stays_unknown():
     facts = from_snapshots([Snapshot(batch=BatchState(running=2))])
     assert facts["mean_running"] == 2
-    assert facts["kv_door"] is None
+    assert facts["kv_limited_share"] is None
     assert facts["waiting_share"] is None
     evidence = Evidence().having(facts)
-    assert evidence.kv_door is None
+    assert evidence.kv_limited_share is None
     assert diagnose(evidence)[-1].cause == "inconclusive"
 
 

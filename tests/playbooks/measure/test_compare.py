@@ -11,11 +11,12 @@ from engine.errors import ConfigError
 from kernels import dispatch
 from playbooks.measure import compare
 from playbooks.measure.arm_metrics import judge_goal
-from playbooks.measure.compare import CompareOptions, run_compare
+from playbooks.measure.compare import run_compare
 from playbooks.measure.experiment import ArmSpec, Experiment, Goal, Size, WorkSpec
 from playbooks.measure.stats import Interval
 from playbooks.reports import results
 from playbooks.reports.schemas import schema_of, violations
+from playbooks.steps.models import Compare
 
 LOADED = tiny_loaded(dispatch.select("reference"))
 CONFIG = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 21)
@@ -38,10 +39,8 @@ def experiment(*arms, **changes):
 
 
 def run(one, quality=None, **options):
-    return run_compare(
-        one, CONFIG, CompareOptions(**{"quality": quality is not None} | options), loaded=LOADED,
-        quality=quality,
-    )  # fmt: skip
+    step = Compare(**{"quick": False, "quality": quality is not None} | options)
+    return run_compare(one, CONFIG, step, loaded=LOADED, quality=quality)
 
 
 def test_arms_take_turns_on_the_same_requests(monkeypatch):
@@ -57,7 +56,7 @@ def test_arms_take_turns_on_the_same_requests(monkeypatch):
     monkeypatch.setattr(compare, "run_trial", spy)
     seen = []
     report = run_compare(
-        experiment(rate=200.0, seed=7), CONFIG, CompareOptions(quality=False),
+        experiment(rate=200.0, seed=7), CONFIG, Compare(quick=False, quality=False),
         lambda done, total: seen.append((done, total)), LOADED,
     )  # fmt: skip
     formats = [t[0] for t in trials]

@@ -10,13 +10,12 @@ from engine.errors import ConfigError
 from engine.request import STAGES, Stamps
 from kernels import dispatch
 from model_files import write_hf
-from playbooks.load.arrivals import Closed
 from playbooks.measure.kernel_timer import TimedOps
-from playbooks.measure.profile import ProfileSpec, hot_spots, run_profile
-from playbooks.measure.work import EvenMix
+from playbooks.measure.profile import hot_spots, run_profile
 from playbooks.reports.schemas import schema_of, violations
+from playbooks.steps.models import Profile
 
-MIX = EvenMix(12, 12, 8, 0.3, 0.3, 40, 30)
+LENGTHS = "lognormal:12,8,0.3"
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +36,9 @@ def test_a_profile_under_load(folder, kernels, tmp_path):
     seen = []
     report = run_profile(
         config(folder, kernels),
-        ProfileSpec(Closed(4), MIX, 12, trace_out=trace),
+        Profile("closed:4", LENGTHS, 12),
         lambda done, total: seen.append((done, total)),
+        trace,
     )
     assert list(violations(json.loads(json.dumps(report)), schema_of("profile"))) == []
     assert sum(row["share"] for row in report["stages"]) == pytest.approx(1)
@@ -60,14 +60,14 @@ def test_a_profile_under_load(folder, kernels, tmp_path):
 
 
 def test_one_short_request_is_warned_of(folder):
-    report = run_profile(config(folder, "reference"), ProfileSpec(Closed(1), MIX, 1))
+    report = run_profile(config(folder, "reference"), Profile("closed:1", LENGTHS, 1))
     assert "1 request, 1 at most at once" in report["warnings"][0]
 
 
 def test_a_trace_that_cannot_be_written_is_one_clear_line(folder, tmp_path):
-    spec = ProfileSpec(Closed(2), MIX, 2, trace_out=tmp_path / "none" / "trace.json")
+    step, nowhere = Profile("closed:2", LENGTHS, 2), tmp_path / "none" / "trace.json"
     with pytest.raises(ConfigError, match="--trace-out"):
-        run_profile(config(folder, "reference"), spec)
+        run_profile(config(folder, "reference"), step, trace_out=nowhere)
 
 
 def test_stages_are_received_to_finished():

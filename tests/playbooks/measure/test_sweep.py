@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from builders import tiny_loaded
+from checklists.tomlfile import checked
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from kernels import dispatch
-from playbooks.measure.sweep import SweepSpec, between, judge, largest_under, run_sweep
-from playbooks.measure.work import EvenMix
+from playbooks.measure.sweep import between, judge, largest_under, run_sweep
 from playbooks.reports.schemas import schema_of, violations
+from playbooks.steps.models import Sweep
 
-SPEC = SweepSpec()
+SPEC = Sweep()
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -52,16 +53,16 @@ def test_the_knee_and_a_cap_a_little_before_it():
 
 
 def test_the_objective_lowers_the_cap():
-    found = judge(points(), SweepSpec(p99_objective=200.0))
+    found = judge(points(), Sweep(p99_objective_ms=200.0))
     assert found.recommended_cap == 10  # where 100 + 10·n is 200
     assert any("200 ms" in reason for reason in found.reasons)
 
 
 def test_an_objective_that_nothing_meets_leaves_no_cap():
-    found = judge(points(), SweepSpec(p99_objective=50.0))
+    found = judge(points(), Sweep(p99_objective_ms=50.0))
     assert found.knee is not None
     assert found.recommended_cap is None
-    few = judge(points(p99=None), SweepSpec(p99_objective=500.0))
+    few = judge(points(p99=None), Sweep(p99_objective_ms=500.0))
     assert few.recommended_cap is None
     assert "n too small" in few.reasons[-1]
     assert largest_under(points(), 1e6, "e2e_ms")[0] == 128
@@ -100,15 +101,15 @@ def test_refinement_lies_between_the_rungs():
     [
         ({"batches": ()}, "batches"),
         ({"batches": (0, 1)}, "batches"),
-        ({"batches": (4, 2)}, "rising"),
+        ({"batches": (4, 2)}, "rise"),
         ({"repeats": 0}, "repeats"),
-        ({"p99_of": "itl_ms"}, "p99_of"),
-        ({"p99_objective": 0.0}, "p99_objective"),
+        ({"p99_of": "itl"}, "p99_of"),
+        ({"p99_objective_ms": 0.0}, "p99_objective_ms"),
     ],
 )
 def test_bad_ladders_are_refused(changes, why):
     with pytest.raises(ConfigError, match=why):
-        SweepSpec(**changes)
+        checked(Sweep, changes)
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +117,8 @@ def report():
     loaded = tiny_loaded(dispatch.select("reference"))
     config = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 22)
     seen = []
-    spec = SweepSpec((1, 2, 4, 8), repeats=2, requests_per_user=3, least_requests=6, seed=5)
-    mix = EvenMix(12, 12, 24, 0.2, 0.2, 40, 60)
-    found = run_sweep(config, spec, mix, lambda done, total: seen.append((done, total)), loaded)
+    spec = Sweep((1, 2, 4, 8), 2, "lognormal:12,24,0.2", 3, 6, seed=5)
+    found = run_sweep(config, spec, lambda done, total: seen.append((done, total)), loaded)
     return found, seen
 
 

@@ -14,13 +14,12 @@ import pytest
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError, EngineError
 from engine.execution.load import load_model
-from playbooks.measure.remote import UrlSite
 from playbooks.optlog import OptLog
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.runs import events, procedures, runner, spec
-from playbooks.runs.procedures import Outcome
+from playbooks.runs import events, procedures, spec
 from playbooks.runs.runner import CheckOptions, run_playbook
-from playbooks.runs.site import Site
+from playbooks.runs.site import Site, UrlSite
+from playbooks.runs.step_result import StepResult
 from repository import ROOT
 
 TINY = """
@@ -101,12 +100,13 @@ def on_disk(report):
 
 def stub(monkeypatch, **steps):
     """Procedures in place of the real ones: the runner itself is what is tried here."""
-    plain = {kind: lambda site, params, clock: Outcome({}) for kind in ("profile", "sweep")}
-    monkeypatch.setattr(runner, "RUNS", {**procedures.RUNS, **plain, **steps})
+    plain = {kind: lambda site, params, clock: StepResult({}) for kind in ("profile", "sweep")}
+    for kind, run in {**plain, **steps}.items():
+        monkeypatch.setattr(procedures, f"run_{kind}", run)
 
 
 def soak_leaves(count):
-    return lambda site, params, clock: Outcome({"left": count, "growth": ()})
+    return lambda site, params, clock: StepResult({"left": count, "growth": ()})
 
 
 # --- on a real engine -------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_fault_fails_and_is_named_first(site):
     assert "src=" not in page
 
 
-@pytest.mark.parametrize("name", ["kv_door", "growth", "error_rate", "mixed_answers"])
+@pytest.mark.parametrize("name", ["kv_limited_share", "growth", "error_rate", "mixed_answers"])
 def test_a_withheld_metric_makes_it_inconclusive(site, name):
     report = run_playbook(book(TINY), site, CheckOptions(withheld=(name,), log=False))
     assert report["verdict"] == "inconclusive"
@@ -319,7 +319,7 @@ def test_a_report_folder_that_cannot_be_written_is_refused_at_once(site, tmp_pat
 
 def test_numbers_that_are_none_do_not_reach_the_json(site, monkeypatch):
     def odd(site, params, clock):
-        return Outcome({"left": float("nan"), "growth": ()}, report={"x": float("inf")})
+        return StepResult({"left": float("nan"), "growth": ()}, report={"x": float("inf")})
 
     stub(monkeypatch, soak=odd)
     report = run_playbook(book(), site, CheckOptions(log=False))
@@ -330,9 +330,8 @@ def test_numbers_that_are_none_do_not_reach_the_json(site, monkeypatch):
 # --- against a URL, and killed ------------------------------------------------------------------
 
 
-def test_steps_inside_the_engine_are_not_available_at_a_url(monkeypatch):
+def test_steps_inside_the_engine_are_not_available_at_a_url():
     text = FOUR.replace('kind = "compare"\nwhen = "steps.a.grew > 0"', 'kind = "environment"')
-    monkeypatch.setattr(runner, "URL_RUNS", {})
     report = run_playbook(book(text), UrlSite("http://localhost:9"), CheckOptions(log=False))
     verdicts = [row["verdict"] for row in report["steps"]]
     assert verdicts == ["not available", "not available", "skipped", "not available"]

@@ -6,7 +6,8 @@ import pytest
 
 from engine.errors import ConfigError
 from playbooks.runs import spec
-from playbooks.runs.kinds import KINDS
+from playbooks.steps.models import Load
+from playbooks.steps.registry import STEP_TYPES
 
 SHIPPED = {"pre_holiday", "quick_check", "quant_change", "batch_tuning", "soak", "canary"}
 
@@ -52,7 +53,7 @@ stop_on_fail = true
     assert (book.name, book.title, book.time_budget_s) == ("mine", "Mine", 90.0)
     assert not book.continue_on_fail
     assert (one.id, one.kind, one.budget_s) == ("one", "load", 20.0)
-    assert one.given == {"requests": 5, "duration_s": 3.0}
+    assert one.parameters == Load(requests=5, duration_s=3.0)
     assert str(one.gates[0]) == "error_rate <= 0"
     assert one.gates[0].severity == "warn"
     assert (two.id, two.stop_on_fail) == ("soak", True)
@@ -71,20 +72,23 @@ WRONG = [
     (HEAD + "wehn = 'x'", 4, "unknown key 'wehn'"),
     ("[[steps]]\nkind = 'load'\nid = 'A b'", 3, "id 'A b'"),
     (HEAD + HEAD, 5, "id 'a'"),
-    (HEAD + "[steps.with]\nseed = 1\nreqests = 3", 6, "unknown parameter of load 'reqests'"),
+    (HEAD + "[steps.with]\nseed = 1\nreqests = 3", 6, "key 'reqests'; did you mean 'requests'?"),
     (HEAD + "[steps.with]\nrequests = 0", 5, "requests: expected at least 1"),
     (HEAD + "[steps.with]\nrequests = 2.5", 5, "requests: expected a whole number"),
     (HEAD + "[steps.with]\nduration_s = nan", 5, "duration_s: expected a finite number"),
     (HEAD + "[steps.with]\narrivals = 'poison:5'", 5, "'poison:5' is not known"),
     (HEAD + "[steps.with]\nlengths = 'chart'", 5, "lengths: "),
     (HEAD + "[steps.with]\nslo = 'fast'", 5, "slo: "),
-    (SWEEP + "batches = [4, 'x']", 4, "whole numbers of at least 1"),
+    (SWEEP + "batches = [4, 'x']", 4, "batches[1]: expected a whole number"),
     (SWEEP + "batches = [4, 2]", 4, "sizes that rise"),
     (SWEEP + "p99_of = 'itl'", 4, "one of e2e, ttft, tpot"),
     (HEAD + "with = { lengths = 'chat', requests = true }", 4, "requests: expected a whole"),
     (HEAD + "[[steps.gates]]\nmetric = 'p99'\nop = '<'\nvalue = 1", 5, "'p99' is none of load"),
+    (HEAD + "[[steps.gates]]\nmetric = 'kv_door'\nop = '<'\nvalue = 1", 5,
+     "is called 'kv_limited_share'"),
     (HEAD + "[[steps.gates]]\nmetric = 'curve'\nop = '<'\nvalue = 1", 5, "is no number"),
-    (HEAD + "[[steps.gates]]\nmetric = 'knee'\nop = '=<'\nvalue = 1", 6, "op '=<'"),
+    (HEAD + "[[steps.gates]]\nmetric = 'knee'\nop = '=<'\nvalue = 1", 6,
+     "op: expected one of <, <=, >, >=, ==, !=, got '=<'"),
     (HEAD + "[[steps.gates]]\nmetric = 'knee'\nop = '<'\nvalue = '1'", 7, "expected a number"),
     (HEAD + "[[steps.gates]]\nmetric = 'knee'\nop = '<'\nvalue = nan", 7, "finite"),
     (HEAD + "[[steps.gates]]\nmetric = 'knee'\nop = '<'\nvalue = 1\nsevere = 1", 8, "'severe'"),
@@ -92,7 +96,8 @@ WRONG = [
      "{ metric = 'nee', op = '<', value = 1 },\n]", 6, "'nee' is none"),
     (HEAD + "when = 'steps.b.verdict == \"pass\"'", 4, "'b' is no step before"),
     (HEAD + "when = 'steps.a.verdict == \"pass\"'", 4, "'a' is no step before"),
-    (HEAD + "[[steps]]\nkind = 'soak'\nwhen = 'steps.a.nix > 1'", 6, "'nix' is no metric of load"),
+    (HEAD + "[[steps]]\nkind = 'soak'\nwhen = 'steps.a.nix > 1'", 6,
+     "when: metric 'nix' is none of load"),
     (HEAD + "[[steps]]\nkind = 'soak'\nwhen = 'exit()'", 6, "is not allowed"),
     (HEAD + "budget = 'soon'", 4, "budget: 'soon' is not a time"),
     (HEAD + "budget = 0", 4, "budget: 0 is not a time"),
@@ -129,7 +134,7 @@ def test_times(text, value):
 def test_every_fact_is_a_metric_and_belongs_to_the_diagnosis():
     from playbooks.diagnosis import FACTS, facts_needed
 
-    for kind in KINDS.values():
+    for kind in STEP_TYPES.values():
         assert set(kind.facts) <= set(kind.metrics)
         assert set(kind.facts) <= set(FACTS)
-    assert facts_needed() == {fact for kind in KINDS.values() for fact in kind.facts}
+    assert facts_needed() == {fact for kind in STEP_TYPES.values() for fact in kind.facts}

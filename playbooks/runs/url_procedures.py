@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from engine.errors import ConfigError, EngineError
 from engine.snapshot import Snapshot
 from playbooks.diagnosis import from_snapshots
+from playbooks.load import client
 from playbooks.load.arrivals import Closed
-from playbooks.load.client import Progress as LoadProgress
-from playbooks.load.client import run_load
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.mix import parse_mix
 from playbooks.load.slo import Slo, parse_slo
@@ -23,34 +20,13 @@ from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
 from playbooks.measure.examine import lateness
 from playbooks.measure.stats import TAIL_SLOPE, knee, segmented_fit
-from playbooks.runs.procedures import (
-    Clock,
-    Outcome,
-    Params,
-    canary_outcome,
-    checklist_outcome,
-    summary_metrics,
-)
+from playbooks.runs.procedures import canary_outcome, checklist_outcome, summary_metrics
+from playbooks.runs.site import UrlSite
+from playbooks.runs.step_result import StepClock, StepResult
+from playbooks.steps import models
 
-KEY_VARIABLE = "EVEWATCH_API_KEY"
 POLL_S = 0.5
 LOOK_S = 5.0
-
-
-@dataclass(frozen=True)
-class UrlSite:
-    """An engine somewhere else. The bearer token is in EVEWATCH_API_KEY."""
-
-    url: str
-    api: str = "completions"
-
-    @property
-    def key(self) -> str | None:
-        return os.environ.get(KEY_VARIABLE) or None
-
-    @property
-    def spec(self) -> EndpointSpec:
-        return EndpointSpec(self.url, api=self.api, key=self.key)
 
 
 @dataclass
@@ -80,17 +56,15 @@ class Watch:
             engine.stop()
 
 
-def run_url_load(site: UrlSite, params: Params, clock: Clock) -> Outcome:
-    asked, watch = dict(params), Watch()
-    if clock.left_s is not None:
-        asked["duration_s"] = min(asked.get("duration_s") or clock.left_s, clock.left_s)
-    spec = _spec(asked)
+def run_load(site: UrlSite, params: models.Load, clock: StepClock) -> StepResult:
+    watch = Watch()
+    spec = _spec(replace(params, duration_s=clock.shortened(params.duration_s)))
 
-    def show(seen: LoadProgress) -> None:
+    def show(seen: client.Progress) -> None:
         clock.show(seen.done, seen.total or 0)
 
     with watch.on(site):
-        result = run_load(Endpoint(site.spec), spec, show)
+        result = client.run_load(Endpoint(site.spec), spec, show)
     summary = summarize(result)
     facts = {
         "tpot_ms": summary["latency"]["tpot_ms"]["p50"],
@@ -101,28 +75,28 @@ def run_url_load(site: UrlSite, params: Params, clock: Clock) -> Outcome:
     live = sum(s.source.state == "live" for s in watch.series)
     note = f"{summary['requests']['sent']} requests, {live} live snapshots"
     report = {"load": summary, "snapshots": len(watch.series), "live": live}
-    return Outcome(summary_metrics(summary) | facts, note, report, result.interrupted)
+    return StepResult(summary_metrics(summary) | facts, note, report, result.interrupted)
 
 
-def _spec(asked: Mapping[str, Any]) -> LoadSpec:
+def _spec(asked: models.Load) -> LoadSpec:
     return make_spec(
-        asked["arrivals"], asked["lengths"], requests=asked["requests"],
-        duration_s=asked["duration_s"], shared_prefix=asked["shared_prefix"],
-        seed=asked["seed"], slo=parse_slo(asked["slo"]) if asked["slo"] else Slo(),
+        asked.arrivals, asked.lengths, requests=asked.requests,
+        duration_s=asked.duration_s, shared_prefix=asked.shared_prefix,
+        seed=asked.seed, slo=parse_slo(asked.slo) if asked.slo else Slo(),
     )  # fmt: skip
 
 
-def run_url_sweep(site: UrlSite, params: Params, clock: Clock) -> Outcome:
+def run_sweep(site: UrlSite, params: models.Sweep, clock: StepClock) -> StepResult:
     """Closed loops of 1, 2, 4 … users. What batch the engine makes of them is its own affair."""
-    mix = parse_mix(params["lengths"])
-    users = [int(n) for n in params["batches"]]
-    points, done, total = [], 0, len(users) * params["repeats"]
+    mix = parse_mix(params.lengths)
+    users = params.batches
+    points, done, total = [], 0, len(users) * params.repeats
     for n in users:
         rates = []
-        for repeat in range(params["repeats"]):
-            count = max(params["least_requests"], params["requests_per_user"] * n)
-            spec = LoadSpec(Closed(n), mix, requests=count, seed=params["seed"] + repeat)
-            result = run_load(Endpoint(site.spec), spec)
+        for repeat in range(params.repeats):
+            count = max(params.least_requests, params.requests_per_user * n)
+            spec = LoadSpec(Closed(n), mix, requests=count, seed=params.seed + repeat)
+            result = client.run_load(Endpoint(site.spec), spec)
             if result.interrupted:
                 raise KeyboardInterrupt
             summary = summarize(result)
@@ -143,31 +117,22 @@ def run_url_sweep(site: UrlSite, params: Params, clock: Clock) -> Outcome:
         "peak_tok_s": max(rates),
     }
     note = f"knee {agreed}" if agreed else "no knee that both rules agree on"
-    return Outcome(metrics, note, {"points": points, "knee": agreed})
+    return StepResult(metrics, note, {"points": points, "knee": agreed})
 
 
-def run_url_checklist(site: UrlSite, params: Params, clock: Clock) -> Outcome:
+def run_checklist(site: UrlSite, params: models.Checklist, clock: StepClock) -> StepResult:
     from checklists import book
     from playbooks.runs import checklist as step
 
-    listed, answers = book.load(params["name"]), params["answers"]
-    given = book.read_answers(Path(answers)) if answers else {}
+    listed = book.load(params.name)
+    given = book.read_answers(Path(params.answers)) if params.answers else {}
     seen = step.observe_url(site.spec.base, LOOK_S, site.key)
     found = step.answer_all(listed, seen, None, None)
     return checklist_outcome(listed, found, given, site.url, seen.seconds)
 
 
-def run_url_canary(site: UrlSite, params: Params, clock: Clock) -> Outcome:
-    if not params["candidate_url"]:
+def run_canary(site: UrlSite, params: models.Canary, clock: StepClock) -> StepResult:
+    if not params.candidate_url:
         raise ConfigError("canary: against a URL the candidate is a URL too: candidate_url")
-    other = EndpointSpec(params["candidate_url"], api=site.api, key=site.key)
+    other = EndpointSpec(params.candidate_url, api=site.api, key=site.key)
     return canary_outcome(site.spec, other, params, clock)
-
-
-URL_RUNS: dict[str, Callable[[UrlSite, Params, Clock], Outcome]] = {
-    "load": run_url_load,
-    "sweep": run_url_sweep,
-    "checklist": run_url_checklist,
-    "canary": run_url_canary,
-}
-"""Every other kind needs the inside of the engine."""

@@ -1,0 +1,1 @@
+"""What a step takes and gives: one model a type, for files and commands alike. No torch."""

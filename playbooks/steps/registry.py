@@ -1,0 +1,56 @@
+"""The types of steps: a model, its metrics, and the functions that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from playbooks.steps import metrics, models
+from playbooks.steps.fields import resolve
+
+EMBEDDED, URL = "playbooks.runs.procedures", "playbooks.runs.url_procedures"
+
+
+@dataclass(frozen=True)
+class StepType:
+    name: str
+    about: str
+    model: type[Any]
+    metrics: Mapping[str, str]
+    facts: tuple[str, ...] = ()
+    """Of the metrics, those that a diagnosis needs from this step."""
+    on_url: bool = False
+    """It runs against an engine at a URL too; others need the inside of the engine."""
+
+    def procedure(self, at_url: bool = False) -> Callable[..., Any]:
+        """`run(site, parameters, clock) -> StepResult`; torch is loaded here and not before."""
+        return resolve(f"{URL if at_url else EMBEDDED}:run_{self.name}")
+
+
+STEP_TYPES: dict[str, StepType] = {
+    step.name: step
+    for step in (
+        StepType("environment", "versions, driver, compiler and memory of this machine",
+                 models.Environment, metrics.ENVIRONMENT, ("broken_versions",)),
+        StepType("profile", "where the time of requests and of steps goes",
+                 models.Profile, metrics.PROFILE),
+        StepType("load", "traffic, with everything watched that a diagnosis asks for",
+                 models.Load, metrics.LOAD, metrics.LOAD_FACTS, on_url=True),
+        StepType("sweep", "throughput and tail latency over the batch size, the knee and the cap",
+                 models.Sweep, metrics.SWEEP, on_url=True),
+        StepType("compare", "the same requests through engines that differ by one setting",
+                 models.Compare, metrics.COMPARE),
+        StepType("quality", "does the KV format change what the model says",
+                 models.Quality, metrics.QUALITY,
+                 ("mean_kld", "suspects", "clipped", "mixed_answers")),
+        StepType("soak", "many requests, cancellations, timeouts, refusals: what is left, what "
+                 "grows", models.Soak, metrics.SOAK, ("growth",)),
+        StepType("faults", "put known causes into the engine and see that each is found",
+                 models.Faults, metrics.FAULTS),
+        StepType("canary", "a candidate beside the baseline, with more of the traffic stage by "
+                 "stage", models.Canary, metrics.CANARY, on_url=True),
+        StepType("checklist", "the automatic items of a checklist, answered under a small load",
+                 models.Checklist, metrics.CHECKLIST, on_url=True),
+    )
+}  # fmt: skip
