@@ -13,26 +13,9 @@ import asyncio
 import statistics
 import time
 
-from textual.drivers.headless_driver import HeadlessDriver
-
 from console.app import Console, build_app
+from console.commands.headless_console import NullDriver
 from engine.simulated.fake import FakeEngine
-
-
-class NullDriver(HeadlessDriver):
-    """Takes the bytes a terminal would get, and counts them."""
-
-    written = 0
-
-    @property
-    def is_headless(self) -> bool:
-        return False
-
-    def write(self, data: str) -> None:
-        NullDriver.written += len(data)
-
-    def flush(self) -> None:
-        pass
 
 
 class Clock:
@@ -51,11 +34,13 @@ async def measure(size: tuple[int, int], ticks: int, keys: list[str]) -> tuple[f
         await pilot.press(*keys)
         for _ in range(20):
             await one_tick(app, clock)
-        NullDriver.written = 0
+        driver = app._driver
+        assert isinstance(driver, NullDriver)
+        before = driver.written
         spent = 0.0
         for _ in range(ticks):
             spent += await one_tick(app, clock)
-    return spent * 1e3 / ticks, NullDriver.written / ticks
+    return spent * 1e3 / ticks, (driver.written - before) / ticks
 
 
 async def one_tick(app: Console, clock: Clock) -> float:

@@ -24,7 +24,7 @@ from console.locale.lang import _
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp, UiCall
 from console.panels.panel import WIDE
 from console.recording.controls import RecordingControls
-from console.renderables.frame import Frame, Phase
+from console.renderables.screen_state import EnginePhase, ScreenState
 from console.screens.base_screen import SMALLEST, BaseScreen
 from console.screens.dialogs import ConfirmScreen
 from console.screens.help import HelpScreen
@@ -107,7 +107,7 @@ class Console(LiveControls, RecordingControls):
         self.paused = False
         self.bridge = Bridge(engine, self._post, load, clock)
         self.overview = Overview(readonly, self.talk)
-        self.shown = Frame(readonly=readonly)
+        self.shown = ScreenState(readonly=readonly)
         """What the display stands at: the latest, or that of when it was paused."""
         self._runs: RunManager | None = None
         self._wanted_theme = theme or themes.suits(os.environ)
@@ -152,12 +152,12 @@ class Console(LiveControls, RecordingControls):
         screen = self.top_screen
         if not screen.is_mounted:
             return
-        frame = self.frame(snapshot)
+        state = self.screen_state(snapshot)
         if self.paused:
-            screen.show_header(frame)
+            screen.show_header(state)
         else:
-            self.shown = frame
-            screen.show(frame)
+            self.shown = state
+            screen.show(state)
 
     @property
     def top_screen(self) -> BaseScreen:
@@ -167,9 +167,9 @@ class Console(LiveControls, RecordingControls):
                 return screen
         return self.overview
 
-    def frame(self, snapshot: Snapshot) -> Frame:
+    def screen_state(self, snapshot: Snapshot) -> ScreenState:
         engine = self.bridge.engine
-        return Frame(
+        return ScreenState(
             snapshot=snapshot,
             history=self.history,
             phase=self.bridge.phase,
@@ -225,7 +225,7 @@ class Console(LiveControls, RecordingControls):
 
     def ask(self, text: str) -> None:
         """Called by the prompt line."""
-        if self.bridge.phase is not Phase.UP:
+        if self.bridge.phase is not EnginePhase.UP:
             self.notify("the engine is not up yet", severity="warning")
         elif self.talk.request_id is not None:
             self.notify("an answer is running; ctrl+g cancels it", severity="warning")
@@ -338,7 +338,7 @@ class Console(LiveControls, RecordingControls):
 
     async def action_quit(self) -> None:
         """Stop the engine, then leave; a second time leaves at once."""
-        if self.bridge.phase is Phase.STOPPING:
+        if self.bridge.phase is EnginePhase.STOPPING:
             self.exit()
             return
         run = self._runs.current if self._runs is not None else None
@@ -347,7 +347,7 @@ class Console(LiveControls, RecordingControls):
             return
         self.stop_recording()
         self.bridge.stop()
-        self.top_screen.show_header(self.frame(replace(Snapshot())))
+        self.top_screen.show_header(self.screen_state(replace(Snapshot())))
 
     def _ask_to_quit(self, run: PlaybookRun) -> None:
         def answered(yes: bool | None) -> None:

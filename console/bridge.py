@@ -16,7 +16,7 @@ from typing import Protocol
 from textual.message import Message
 
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from engine.config import EngineConfig
 from engine.request import SamplingParams
 from engine.snapshot import Snapshot, SourceState
@@ -93,7 +93,7 @@ class Bridge:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine = engine
-        self.phase = Phase.LOADING
+        self.phase = EnginePhase.LOADING
         self._post = post
         self._load = load
         self._clock = clock
@@ -116,18 +116,18 @@ class Bridge:
             self._post(EngineUp())
 
     def went_up(self) -> None:
-        if self.phase is not Phase.LOADING:
+        if self.phase is not EnginePhase.LOADING:
             return
-        self._enter(Phase.UP)
+        self._enter(EnginePhase.UP)
         if self._load is not None:
             _in_thread("load-start", self._load.start)
 
     def stop(self) -> None:
         """Posts EngineDown at the latest after STOP_PATIENCE_S."""
-        if self.phase is Phase.STOPPING:
+        if self.phase is EnginePhase.STOPPING:
             return
-        loading = self.phase is Phase.LOADING
-        self._enter(Phase.STOPPING)
+        loading = self.phase is EnginePhase.LOADING
+        self._enter(EnginePhase.STOPPING)
         if loading:
             self._post(EngineDown())
         else:
@@ -143,7 +143,7 @@ class Bridge:
             self._load.stop()
         self.engine.stop()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: EnginePhase) -> None:
         self.phase = phase
         self._phase_since = self._clock()
 
@@ -161,7 +161,7 @@ class Bridge:
 
     def poll(self) -> Snapshot:
         """The latest Snapshot, with its age as of now."""
-        if self.phase is Phase.LOADING:
+        if self.phase is EnginePhase.LOADING:
             return Snapshot()
         patience = getattr(self.engine, "stale_after_s", STALE_AFTER_S)
         return aged(self.engine.snapshot(), self._clock(), patience)
@@ -194,7 +194,7 @@ class Bridge:
         if why_not is not None and (reason := why_not(control)):
             return str(reason)
         if control == MEASURE:
-            if self.phase is not Phase.UP:
+            if self.phase is not EnginePhase.UP:
                 return "the engine is not up yet"
             has_model = hasattr(type(self.engine), "loaded")
             return "" if has_model else "it needs an engine with a model in this process"

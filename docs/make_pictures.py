@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from console.app import build_app  # noqa: E402
 from console.recording.replay import Replay  # noqa: E402
-from console.renderables.frame import Phase  # noqa: E402
+from console.renderables.screen_state import EnginePhase  # noqa: E402
 
 PICTURES: dict[str, tuple[tuple[int, int], list[str], float]] = {
     # name: (columns and rows, keys, where in the recording: 0 to 1)
@@ -41,7 +41,7 @@ async def screenshot(recording: Path, size: tuple[int, int], keys: list[str], sh
     player = Replay.open(recording, clock=lambda: 0.0)
     app = build_app(player, clock=player.now, refresh_hz=0.001, theme="evewatch")
     async with app.run_test(size=size) as pilot:
-        while app.bridge.phase is not Phase.UP:
+        while app.bridge.phase is not EnginePhase.UP:
             await pilot.pause(0.01)
         player.seek(share * player.length_s)
         app.tick()

@@ -1,7 +1,7 @@
-"""The console beside an engine that somebody else drives, without a terminal: what it costs.
+"""A console without a terminal on an engine that somebody else drives, to measure what it costs.
 
-Everything is there that a real one has (its thread, its ticks, the bytes for a terminal), but
-that they go nowhere.
+It has what a real one has: a thread of its own, ticks, and the bytes for a terminal, which are
+counted and dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 
 from console.app import Console, build_app
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from engine.errors import EngineError
 
 SIZE = (120, 40)
@@ -71,7 +71,7 @@ class Borrowed:
         return getattr(self._engine, name)
 
 
-class ConsoleBeside:
+class HeadlessConsole:
     """A context: on entering, the first screen has been drawn; on leaving, the console is gone."""
 
     def __init__(self, engine: Any) -> None:
@@ -80,7 +80,7 @@ class ConsoleBeside:
         self._error: Exception | None = None
         self.app: Console | None = None
 
-    def __enter__(self) -> ConsoleBeside:
+    def __enter__(self) -> HeadlessConsole:
         self._thread.start()
         self._until(lambda: self._is_drawn(), "did not come up")
         return self
@@ -105,7 +105,7 @@ class ConsoleBeside:
         return driver if isinstance(driver, NullDriver) else None
 
     def _is_drawn(self) -> bool:
-        up = self.app is not None and self.app.bridge.phase is Phase.UP
+        up = self.app is not None and self.app.bridge.phase is EnginePhase.UP
         return up and self.driver is not None and self.driver.written > 0
 
     def press(self, key: str) -> float:
@@ -141,9 +141,9 @@ class KeyPresser:
         self._done = threading.Event()
 
     @contextmanager
-    def beside(self, engine: Any) -> Iterator[ConsoleBeside]:
+    def beside(self, engine: Any) -> Iterator[HeadlessConsole]:
         """Keys are pressed within it. Raises EngineError when one is not answered."""
-        with ConsoleBeside(engine) as console, ThreadPoolExecutor(1) as finger:
+        with HeadlessConsole(engine) as console, ThreadPoolExecutor(1) as finger:
             pressing = finger.submit(self._press, console)
             try:
                 yield console
@@ -151,7 +151,7 @@ class KeyPresser:
                 self._done.set()
             pressing.result()
 
-    def _press(self, console: ConsoleBeside) -> None:
+    def _press(self, console: HeadlessConsole) -> None:
         for key in cycle(KEYS):
             if self._done.wait(BETWEEN_KEYS_S):
                 return

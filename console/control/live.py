@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from console.control.surface import ConsoleSurface
-from console.screens.dialogs import ConfirmScreen, Entry, FormScreen, number, paragraph
+from console.screens.dialogs import ConfirmScreen, FormField, FormScreen, number, paragraph
 from engine.errors import EngineError
 
 BIG_STEP = 0.25
@@ -48,7 +48,7 @@ class LiveControls(ConsoleSurface):
 
     def action_enter_cap(self) -> None:
         cap, highest = self.bridge.cap, self.bridge.highest_cap
-        entry = Entry("cap", "cap", str(cap or ""), check=number(1, highest, whole=True))
+        entry = FormField("cap", "cap", str(cap or ""), check=number(1, highest, whole=True))
         above = paragraph(f"Most sequences that run at once, from 1 to {highest}.")
         self.push_screen(FormScreen("Batch cap", [entry], above), self._cap_entered)
 
@@ -87,7 +87,7 @@ class LiveControls(ConsoleSurface):
     def action_enter_max_wait(self) -> None:
         now = self.bridge.poll().batch.max_wait_ms
         value = "" if now is None else f"{now:g}"
-        entry = Entry("wait", "milliseconds", value, check=number(1, MAX_WAIT_LIMIT_MS))
+        entry = FormField("wait", "milliseconds", value, check=number(1, MAX_WAIT_LIMIT_MS))
         above = paragraph(
             "A static batch starts unfilled when its first request has waited so long; a moving "
             "cap opens wider for one that has."

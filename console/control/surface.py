@@ -12,7 +12,7 @@ from console.bridge import Bridge
 from console.control.conversation import Conversation
 from console.control.pending_changes import PendingChanges
 from console.history import History
-from console.renderables.frame import Frame
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot
 from playbooks.optlog import OptLog
 
@@ -33,7 +33,7 @@ class ConsoleSurface(App[None]):
     log_book: OptLog
     clock: Callable[[], float]
     """Unix seconds; of a recording, its own."""
-    shown: Frame
+    shown: ScreenState
     """What the display stands at: the latest, or that of when it was paused."""
 
     @property

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from console.actions import Scope
 from console.panels.lineview import LineView
-from console.renderables.frame import Frame
 from console.renderables.header import banner, header
 from console.renderables.keys import footer
+from console.renderables.screen_state import ScreenState
 
 
 class HeaderLine(LineView):
-    def show(self, frame: Frame) -> None:
-        self.set_lines([header(frame, self.size.width)])
+    def show(self, state: ScreenState) -> None:
+        self.set_lines([header(state, self.size.width)])
 
 
 class BannerLine(LineView):
     """Takes a line only while there is something to say."""
 
-    def show(self, frame: Frame) -> None:
-        line = banner(frame, self.size.width or self.app.size.width)
+    def show(self, state: ScreenState) -> None:
+        line = banner(state, self.size.width or self.app.size.width)
         self.display = bool(line)
         self.set_lines([line])
 

@@ -9,9 +9,9 @@ from textual import events
 from console.locale.lang import _
 from console.panels.lineview import LineView
 from console.panels.specs import PanelSpec
-from console.renderables.frame import Frame
 from console.renderables.header import suffix
 from console.renderables.lines import Line, Span, boxed, ruled
+from console.renderables.screen_state import ScreenState
 
 WIDE = (116, 34)
 """Columns and rows of a window from which on panels have a box around them; in a smaller one
@@ -47,12 +47,12 @@ class Framed(LineView):
 
 
 class Panel(Framed):
-    """`show` a Frame; the spec's renderable decides what the lines are."""
+    """`show` a ScreenState; the spec's renderable decides what the lines are."""
 
     def __init__(self, spec: PanelSpec) -> None:
         super().__init__(id=spec.id)
         self.spec = spec
-        self._frame: Frame | None = None
+        self._state: ScreenState | None = None
         self._drawn: tuple[int, int, bool] | None = None
         """Width, height and kind of the last drawing; None when the frame is not drawn yet."""
 
@@ -60,27 +60,27 @@ class Panel(Framed):
     def maximised(self) -> bool:
         return self.has_class("-maximised")
 
-    def show(self, frame: Frame) -> None:
+    def show(self, state: ScreenState) -> None:
         """A panel that comes into sight hears of it from its size and from the screen; the same
         frame is drawn once."""
-        if frame is not self._frame:
-            self._frame, self._drawn = frame, None
-        self.set_class(not frame.trusted, "-old")
+        if state is not self._state:
+            self._state, self._drawn = state, None
+        self.set_class(not state.trusted, "-old")
         width, height = self.room
         drawn = (width, height, self.maximised)
         if self.display and width > 0 and height > 0 and drawn != self._drawn:
             self._drawn = drawn
             draw = self.spec.detail if self.maximised else self.spec.draw
-            self.set_body(self._title(frame), draw(frame, width, height))
+            self.set_body(self._title(state), draw(state, width, height))
 
-    def _title(self, frame: Frame) -> Line:
+    def _title(self, state: ScreenState) -> Line:
         name = Span(f"{self.spec.key.translate(_RAISED)} {_(self.spec.title)}", "title")
-        note = suffix(frame, self.spec.reported(frame.snapshot))
-        return (name, Span(note, "faint" if frame.trusted else "trouble")) if note else (name,)
+        note = suffix(state, self.spec.reported(state.snapshot))
+        return (name, Span(note, "faint" if state.trusted else "trouble")) if note else (name,)
 
     def on_resize(self, event: events.Resize) -> None:
-        if self._frame is not None:
-            self.show(self._frame)
+        if self._state is not None:
+            self.show(self._state)
 
     async def _on_click(self, event: events.Click) -> None:
         if event.chain == 2:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from console.renderables import batch, events, kv, latency, machine, queue, stages
-from console.renderables.frame import Frame
 from console.renderables.lines import Line
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot
 
-Draw = Callable[[Frame, int, int], list[Line]]
-"""Frame, width, height -> at most `height` lines of at most `width` cells."""
+Draw = Callable[[ScreenState, int, int], list[Line]]
+"""ScreenState, width, height -> at most `height` lines of at most `width` cells."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from console.recording.recorder import (
 )
 from console.recording.replay import Replay, parse_position
 from console.renderables import format as fmt
-from console.screens.dialogs import Entry, FormScreen, paragraph
+from console.screens.dialogs import FormField, FormScreen, paragraph
 from engine.errors import ConfigError
 
 HZ = 4.0
@@ -132,7 +132,7 @@ class RecordingControls(ConsoleSurface):
             f"12:30 or 90 s from the beginning, +30 s or -5 min from here, 50 % of the whole "
             f"({fmt.uptime(player.length_s)})."
         )
-        form = FormScreen("Go to", [Entry("to", "time", check=wrong)], above)
+        form = FormScreen("Go to", [FormField("to", "time", check=wrong)], above)
         self.push_screen(form, self._seek_to)
 
     def _seek_to(self, texts: dict[str, str] | None) -> None:

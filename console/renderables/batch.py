@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import bar, chart, spark
 from console.renderables.lines import (
     BLANK,
@@ -18,6 +17,7 @@ from console.renderables.lines import (
     text_line,
 )
 from console.renderables.requests import request_table
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import BatchState
 
 BOUNDS = {
@@ -31,9 +31,9 @@ BOUNDS = {
 RECENT_S = 60.0
 
 
-def fields(frame: Frame) -> list[Field]:
-    batch = frame.snapshot.batch
-    recent = frame.history["preempted"].change(frame.now, RECENT_S)
+def fields(state: ScreenState) -> list[Field]:
+    batch = state.snapshot.batch
+    recent = state.history["preempted"].change(state.now, RECENT_S)
     bound, share = bound_most(batch)
     words = BOUNDS.get(bound or "", bound) or fmt.MISSING
     return [
@@ -73,12 +73,12 @@ def bounds(batch: BatchState, width: int) -> list[Line]:
     return lines
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     columns = 3 if width >= 60 else 2
-    lines = grid(fields(frame), width, columns)
+    lines = grid(fields(state), width, columns)
     if height < len(lines):
-        return flow(fields(frame), width, height)
-    history, now = frame.history, frame.now
+        return flow(fields(state), width, height)
+    history, now = state.history, state.now
     if height > len(lines):
         lines.append(spark("batch", history["running"], now, width, fmt.count))
     if height > len(lines):
@@ -86,14 +86,14 @@ def overview(frame: Frame, width: int, height: int) -> list[Line]:
     return lines[:height]
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
-    batch, history, now = frame.snapshot.batch, frame.history, frame.now
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
+    batch, history, now = state.snapshot.batch, state.history, state.now
     totals = [
         Field("steps", fmt.count(batch.steps_total)),
         Field("output", fmt.count(batch.output_tokens_total, "tok")),
         Field("prompt", fmt.count(batch.prompt_tokens_total, "tok")),
     ]
-    lines = [*grid([*fields(frame), *totals], width, max(2, min(4, width // 28))), BLANK]
+    lines = [*grid([*fields(state), *totals], width, max(2, min(4, width // 28))), BLANK]
     rows, room = max(6, (height - len(lines)) // 4), half(width)
     lines += beside(
         bounds(batch, room), chart("cap", history["cap"], now, room, rows, fmt.count), width
@@ -104,6 +104,6 @@ def detail(frame: Frame, width: int, height: int) -> list[Line]:
         width,
     )
     lines += [BLANK]
-    running = [row for row in frame.snapshot.requests if row.state == "running"]
+    running = [row for row in state.snapshot.requests if row.state == "running"]
     lines += request_table(running, width, height - len(lines), "nothing runs")
     return lines[:height]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.lines import ALARM, Line, Role, Span, fit, text_line
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import Event
 
 TROUBLE = frozenset({"preempt", "reject", "error", "timeout", "watchdog"})
@@ -19,8 +19,8 @@ def event_line(event: Event, width: int) -> Line:
     return fit((head, Span(sign, role), Span(event.text + times, role)), width)
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    newest = list(reversed(frame.snapshot.events[-height:])) if height > 0 else []
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    newest = list(reversed(state.snapshot.events[-height:])) if height > 0 else []
     if not newest and height > 0:
         return [text_line("nothing has happened yet", "faint")]
     return [event_line(event, width) for event in newest]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from console.locale.lang import _
 from console.renderables import format as fmt
-from console.renderables.frame import Frame, Phase
 from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
 from console.renderables.playback import playback_line
+from console.renderables.screen_state import EnginePhase, ScreenState
 from engine.snapshot import SourceState
 
 MARKS: dict[SourceState, tuple[str, Role]] = {
@@ -25,68 +25,68 @@ WORDS = {
 }
 
 
-def header(frame: Frame, width: int) -> Line:
-    state = state_line(frame)
-    clock = Span(f"   {fmt.uptime(frame.snapshot.engine.uptime_s)} ", "value")
+def header(state: ScreenState, width: int) -> Line:
+    trust = state_line(state)
+    clock = Span(f"   {fmt.uptime(state.snapshot.engine.uptime_s)} ", "value")
     name = " EveWatch  " if width >= 100 else " "
-    left = (Span(name, "key"), Span(_what(frame), "text"))
-    return spread(left, (*_modes(frame), *state, clock), width)
+    left = (Span(name, "key"), Span(_what(state), "text"))
+    return spread(left, (*_modes(state), *trust, clock), width)
 
 
-def _what(frame: Frame) -> str:
-    engine, kv, batch = frame.snapshot.engine, frame.snapshot.kv, frame.snapshot.batch
-    if frame.phase is Phase.LOADING:
-        return frame.loading
+def _what(state: ScreenState) -> str:
+    engine, kv, batch = state.snapshot.engine, state.snapshot.kv, state.snapshot.batch
+    if state.phase is EnginePhase.LOADING:
+        return state.loading
     cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"
     if batch.dynamic is not None:
         cap += " " + _("dyn" if batch.dynamic else "fixed")
-    parts = [_elsewhere(frame), engine.model, engine.device, kv.format, cap]
+    parts = [_elsewhere(state), engine.model, engine.device, kv.format, cap]
     return " · ".join(part for part in parts if part)
 
 
-def _elsewhere(frame: Frame) -> str:
+def _elsewhere(state: ScreenState) -> str:
     """ "vllm 10.0.0.1:8000" for an engine that is not in this process."""
-    source = frame.snapshot.source
+    source = state.snapshot.source
     _, found, where = source.target.partition("://")
     return f"{source.engine} {where}" if found else ""
 
 
-def _modes(frame: Frame) -> Line:
+def _modes(state: ScreenState) -> Line:
     """What the operator switched, while it is switched."""
     spans: Line = ()
-    if frame.readonly:
+    if state.readonly:
         spans = (*spans, Span("read-only  ", "faint"))
-    if frame.recording:
-        spans = (*spans, Span(f"{frame.recording}  ", "trouble", "app.toggle_recording"))
-    if frame.running:
-        spans = (*spans, Span(f"▶ {frame.running}  ", "key", "app.show_run"))
-    if frame.snapshot.engine.draining:
+    if state.recording:
+        spans = (*spans, Span(f"{state.recording}  ", "trouble", "app.toggle_recording"))
+    if state.running:
+        spans = (*spans, Span(f"▶ {state.running}  ", "key", "app.show_run"))
+    if state.snapshot.engine.draining:
         spans = (*spans, Span(f"{ALARM} draining  ", "trouble"))
-    if frame.snapshot.engine.paused:
+    if state.snapshot.engine.paused:
         spans = (*spans, Span(f"{ALARM} admission paused  ", "trouble"))
-    if frame.paused:
+    if state.paused:
         spans = (*spans, Span(f"{ALARM} display paused  ", "trouble"))
     return spans
 
 
-def state_line(frame: Frame) -> Line:
+def state_line(state: ScreenState) -> Line:
     """ "● live 0.2 s"."""
-    if frame.phase is not Phase.UP:
-        return (Span(f"◌ {frame.phase} {fmt.age(frame.phase_s)}", "label"),)
-    source = frame.snapshot.source
+    if state.phase is not EnginePhase.UP:
+        return (Span(f"◌ {state.phase} {fmt.age(state.phase_s)}", "label"),)
+    source = state.snapshot.source
     mark, role = MARKS[source.state]
     return (Span(f"{mark} {_(WORDS[source.state])} ", role), Span(fmt.age(source.age_s), role))
 
 
-def banner(frame: Frame, width: int) -> Line:
+def banner(state: ScreenState, width: int) -> Line:
     """Why the numbers cannot be trusted, or what lasting condition to know; else nothing."""
-    if frame.phase is Phase.LOADING:
-        return text_line(f" loading {frame.loading} … the console is ready, numbers follow")
-    if frame.phase is Phase.STOPPING:
+    if state.phase is EnginePhase.LOADING:
+        return text_line(f" loading {state.loading} … the console is ready, numbers follow")
+    if state.phase is EnginePhase.STOPPING:
         return text_line(" stopping the engine …")
-    if frame.playback is not None:
-        return playback_line(frame.playback, width)
-    source, note = frame.snapshot.source, frame.snapshot.engine.note
+    if state.playback is not None:
+        return playback_line(state.playback, width)
+    source, note = state.snapshot.source, state.snapshot.engine.note
     if source.state is not SourceState.LIVE:
         age = fmt.age(source.age_s)
         reason = source.reason or "no reason given"
@@ -95,10 +95,10 @@ def banner(frame: Frame, width: int) -> Line:
     return fit(text_line(f" {ALARM} {note}", "trouble"), width) if note else BLANK
 
 
-def suffix(frame: Frame, reported: bool) -> str:
+def suffix(state: ScreenState, reported: bool) -> str:
     """What a panel's title adds: the age of old numbers, or that there are none."""
-    source = frame.snapshot.source
-    if frame.phase is not Phase.UP:
+    source = state.snapshot.source
+    if state.phase is not EnginePhase.UP:
         return ""
     if source.state is not SourceState.LIVE:
         return f" {ALARM} {fmt.age(source.age_s)} old"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import CHART_SPAN_S, chart, spark
 from console.renderables.lines import (
     BLANK,
@@ -29,6 +28,7 @@ from console.renderables.pagemap import (
     owner_glyph,
     page_map,
 )
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import KvState, MemoryState
 
 FULL = 0.95
@@ -36,8 +36,8 @@ WIDE = 100
 NOT_SAID = "not reported, or not yet: it comes with the next numbers while this is open"
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    kv, memory = frame.snapshot.kv, frame.snapshot.memory
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    kv, memory = state.snapshot.kv, state.snapshot.memory
     values = fields(kv, memory)
     if width >= WIDE:
         facts = grid(values, width, 4)
@@ -47,7 +47,7 @@ def overview(frame: Frame, width: int, height: int) -> list[Line]:
     drawn = page_map(kv.page_map or "", width, room)
     lines = [legend(kv, drawn, width), *drawn.lines]
     spare = height - len(lines) - len(facts)
-    lines += _sparks(frame, width, spare - 1)
+    lines += _sparks(state, width, spare - 1)
     if height > len(lines) + len(facts):
         lines.append(BLANK)
     return [*lines, *facts][:height]
@@ -97,9 +97,9 @@ def fields(kv: KvState, memory: MemoryState) -> list[Field]:
     return values
 
 
-def _sparks(frame: Frame, width: int, rows: int) -> list[Line]:
+def _sparks(state: ScreenState, width: int, rows: int) -> list[Line]:
     """What fills the room between map and facts, a blank line first."""
-    history, now = frame.history, frame.now
+    history, now = state.history, state.now
     waste = spark("waste", history["waste"], now, width, fmt.percent)
     if rows >= 6:
         high = chart("use", history["usage"], now, width, rows - 2, fmt.percent, CHART_SPAN_S)
@@ -108,23 +108,23 @@ def _sparks(frame: Frame, width: int, rows: int) -> list[Line]:
     return lines[:rows] if rows >= 2 else []
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     """The pool by state, beside it what contiguous blocks would make of it; by owner; by age."""
-    kv = frame.snapshot.kv
-    values = [Field("format", kv.format or fmt.MISSING), *fields(kv, frame.snapshot.memory)]
+    kv = state.snapshot.kv
+    values = [Field("format", kv.format or fmt.MISSING), *fields(kv, state.snapshot.memory)]
     values.append(Field("waste", fmt.count(kv.tail_waste_tokens, "tok")))
     values.append(Field("a page", fmt.count(kv.page_tokens, "tok")))
     values.append(Field("saturated", fmt.percent(kv.saturation_ratio)))
     values.append(Field("prefix hits", fmt.percent(kv.prefix_hit_ratio)))
     facts = [fit(explain(kv), width), *grid(values, width, max(2, min(4, width // 28)))]
-    split = allocator_table(frame.snapshot.memory.allocators, width)
+    split = allocator_table(state.snapshot.memory.allocators, width)
     if height >= 30:
         facts = [BLANK, *facts, BLANK, *split]
     maps = _maps(kv, width, height - len(facts))
     left = height - len(maps) - len(facts)
     if left >= 7:
-        series = frame.history["usage"]
-        maps += [BLANK, *chart("pages in use", series, frame.now, width, left - 1, fmt.percent)]
+        series = state.history["usage"]
+        maps += [BLANK, *chart("pages in use", series, state.now, width, left - 1, fmt.percent)]
     return [*maps, *facts][:height]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from console.history import Series
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import CHART_SPAN_S, chart, histogram, spark
 from console.renderables.lines import (
     BLANK,
@@ -17,6 +16,7 @@ from console.renderables.lines import (
     half,
     text_line,
 )
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import Histogram, LatencyState, Percentiles
 
 MEANINGS = (
@@ -51,14 +51,14 @@ def table(latency: LatencyState, width: int) -> list[Line]:
     return lines
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    latency = frame.snapshot.latency
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    latency = state.snapshot.latency
     if height < 5:
         return [_one_line(name, p, width) for name, p in rows(latency)][:height]
     lines = table(latency, width)
     left = height - len(lines) - 1
     if left >= 1:
-        lines += [BLANK, *_graphs(frame, width, left)]
+        lines += [BLANK, *_graphs(state, width, left)]
     return lines[:height]
 
 
@@ -72,9 +72,9 @@ def _one_line(name: str, p: Percentiles, width: int) -> Line:
     return fit((head, *next(iter(flow(values, width - 5, 1)), ())), width)
 
 
-def _graphs(frame: Frame, width: int, height: int) -> list[Line]:
-    (ttft_name, ttft), (tpot_name, tpot) = course(frame, "TTFT"), course(frame, "TPOT")
-    now, lower = frame.now, height // 2
+def _graphs(state: ScreenState, width: int, height: int) -> list[Line]:
+    (ttft_name, ttft), (tpot_name, tpot) = course(state, "TTFT"), course(state, "TPOT")
+    now, lower = state.now, height // 2
     if height < 6:
         return [
             spark(ttft_name, ttft, now, width, fmt.millis),
@@ -89,16 +89,16 @@ def _graphs(frame: Frame, width: int, height: int) -> list[Line]:
     ]
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     """The table, what its rows mean, and of each metric the distribution and the course."""
-    latency = frame.snapshot.latency
+    latency = state.snapshot.latency
     lines = [*table(latency, width), BLANK]
     if height >= 30:
         lines += [*(fit(text_line(text, "faint"), width) for text in MEANINGS), BLANK]
     rest = height - len(lines)
     shown = histograms(latency)[: max(1, min(4, rest // 6))]
     for name, found in shown:
-        lines += _pair(frame, name, found, width, rest // len(shown))
+        lines += _pair(state, name, found, width, rest // len(shown))
     return lines[:height]
 
 
@@ -112,19 +112,21 @@ def histograms(latency: LatencyState) -> list[tuple[str, Histogram | None]]:
     ]
 
 
-def _pair(frame: Frame, name: str, found: Histogram | None, width: int, rows: int) -> list[Line]:
+def _pair(
+    state: ScreenState, name: str, found: Histogram | None, width: int, rows: int
+) -> list[Line]:
     """Its distribution, and its course."""
     room = half(width)
-    label, series = course(frame, name)
+    label, series = course(state, name)
     return beside(
         histogram(f"{name}, last minute", found, room, rows),
-        chart(label, series, frame.now, room, rows, fmt.millis),
+        chart(label, series, state.now, room, rows, fmt.millis),
         width,
     )
 
 
-def course(frame: Frame, name: str) -> tuple[str, Series]:
+def course(state: ScreenState, name: str) -> tuple[str, Series]:
     """The p99 over time, or the p50 while samples are too few for a p99."""
     metric = name.lower()
-    rank = "p50" if frame.history[f"{metric}_p99"].newest is None else "p99"
-    return f"{name} {rank}", frame.history[f"{metric}_{rank}"]
+    rank = "p50" if state.history[f"{metric}_p99"].newest is None else "p99"
+    return f"{name} {rank}", state.history[f"{metric}_{rank}"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import bar, chart
 from console.renderables.lines import (
     BLANK,
@@ -20,6 +19,7 @@ from console.renderables.lines import (
     spread,
     text_line,
 )
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import AllocatorState, GpuState, MemoryState, Snapshot
 
 ESTIMATE = "≈"
@@ -83,8 +83,8 @@ def throttle(gpu: GpuState) -> str:
     return ", ".join(gpu.throttle) or "nothing"
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    snapshot = frame.snapshot
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    snapshot = state.snapshot
     lines = grid(fields(snapshot), width, 2 if width >= 60 else 1)
     if snapshot.gpus and height > len(lines):
         lines.insert(0, fit(text_line(_gpu_name(snapshot.gpus[0]), "text"), width))
@@ -130,8 +130,8 @@ def _idle(a: AllocatorState) -> int | None:
     return a.reserved_bytes - a.allocated_bytes
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
-    snapshot, columns = frame.snapshot, max(2, min(4, width // 28))
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
+    snapshot, columns = state.snapshot, max(2, min(4, width // 28))
     lines: list[Line] = []
     for gpu in snapshot.gpus or ():
         lines += [text_line(_gpu_name(gpu), "label"), *grid(gpu_fields(gpu), width, columns), BLANK]
@@ -142,7 +142,7 @@ def detail(frame: Frame, width: int, height: int) -> list[Line]:
     lines += [text_line("processor", "label"), *grid(values, width, columns)]
     lines += [fit(text_line(NOTE, "faint"), width), BLANK]
     lines += [*allocator_table(snapshot.memory.allocators, width), BLANK]
-    return [*lines, *_charts(frame, width, height - len(lines))][:height]
+    return [*lines, *_charts(state, width, height - len(lines))][:height]
 
 
 NOTE = (
@@ -151,15 +151,15 @@ NOTE = (
 )
 
 
-def _charts(frame: Frame, width: int, height: int) -> list[Line]:
-    history, now, room = frame.history, frame.now, half(width)
+def _charts(state: ScreenState, width: int, height: int) -> list[Line]:
+    history, now, room = state.history, state.now, half(width)
     rows = height // 2 if height >= 12 else height
     left = chart("CPU, % of a core", history["cpu"], now, room, rows, fmt.decimal)
     right = chart("process memory", history["rss"], now, room, rows, fmt.size)
     lines = beside(left, right, width)
     if height < 12:
         return lines
-    name = "gpu" if frame.snapshot.gpus else "read"
+    name = "gpu" if state.snapshot.gpus else "read"
     title = "GPU busy" if name == "gpu" else f"memory read {ESTIMATE}, GB/s"
     show = fmt.percent if name == "gpu" else _show_gb
     last = chart(title, history[name], now, room, rows, show)

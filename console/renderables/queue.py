@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import chart, histogram, spark
 from console.renderables.lines import (
     BLANK,
@@ -18,6 +17,7 @@ from console.renderables.lines import (
     text_line,
 )
 from console.renderables.requests import request_table
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import QueueState, Snapshot
 
 OLD_WAIT_S = 10.0
@@ -45,31 +45,31 @@ def waits(queue: QueueState) -> list[Field]:
     ]
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    queue = frame.snapshot.queue
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    queue = state.snapshot.queue
     if height < 4:
         return flow([*counts(queue), *waits(queue)], width, height)
     lines = grid([*counts(queue), *waits(queue)], width, columns=2)
-    waiting = frame.history["waiting"]
+    waiting = state.history["waiting"]
     if height > len(lines):
-        lines.append(spark("waiting", waiting, frame.now, width, fmt.count))
+        lines.append(spark("waiting", waiting, state.now, width, fmt.count))
     return lines[:height]
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
-    queue = frame.snapshot.queue
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
+    queue = state.snapshot.queue
     columns = max(2, min(4, width // 28))
     lines = grid([*counts(queue), *waits(queue)], width, columns)
-    lines += [BLANK, fit(diagnosis(frame.snapshot), width), _finished(frame.snapshot, width), BLANK]
+    lines += [BLANK, fit(diagnosis(state.snapshot), width), _finished(state.snapshot, width), BLANK]
     rows = max(6, (height - len(lines)) // 3)
     room = half(width)
     lines += beside(
         histogram("waits of the last minute", queue.wait_hist, room, rows),
-        chart("waiting", frame.history["waiting"], frame.now, room, rows, fmt.count),
+        chart("waiting", state.history["waiting"], state.now, room, rows, fmt.count),
         width,
     )
     lines += [BLANK]
-    waiting = [row for row in frame.snapshot.requests if row.state != "running"]
+    waiting = [row for row in state.snapshot.requests if row.state != "running"]
     lines += request_table(waiting, width, height - len(lines), "nothing waits")
     return lines[:height]
 

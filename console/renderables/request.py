@@ -14,12 +14,12 @@ TYPICAL_TTFT = 2.0
 """So many times the usual TTFT is worth a sign."""
 
 
-class Stage(NamedTuple):
+class RequestStage(NamedTuple):
     name: str
     ms: float | None
 
 
-def stages(row: RequestRow) -> list[Stage]:
+def stages(row: RequestRow) -> list[RequestStage]:
     """What the request's life went to up to now, in milliseconds; None where nobody knows.
 
     Queue is the wait for the first step; time back in the queue after a preemption counts as
@@ -33,11 +33,11 @@ def stages(row: RequestRow) -> list[Stage]:
     prefill = _rest(before_first, wait, tokenize or 0.0) if running else 0.0
     decode = _rest(age_ms, first, detokenize or 0.0) if first is not None else 0.0
     return [
-        Stage("queue", wait),
-        Stage("tokenize", tokenize),
-        Stage("prefill", prefill),
-        Stage("decode", decode),
-        Stage("detokenize", detokenize),
+        RequestStage("queue", wait),
+        RequestStage("tokenize", tokenize),
+        RequestStage("prefill", prefill),
+        RequestStage("decode", decode),
+        RequestStage("detokenize", detokenize),
     ]
 
 
@@ -47,7 +47,7 @@ def _rest(whole: float | None, *parts: float | None) -> float | None:
     return max(0.0, whole - sum(part for part in parts if part is not None))
 
 
-def stage_bar(parts: list[Stage], width: int) -> Line:
+def stage_bar(parts: list[RequestStage], width: int) -> Line:
     """All known stages in one bar of `width` cells; each that took any time has a cell."""
     known = [(name, ms) for name, ms in parts if ms is not None and fmt.known(ms) and ms > 0]
     whole = sum(ms for _, ms in known)
@@ -92,7 +92,7 @@ def _fields(row: RequestRow, usual: float | None) -> list[Field]:
     ]
 
 
-def _stage_line(stage: Stage, whole: float) -> Line:
+def _stage_line(stage: RequestStage, whole: float) -> Line:
     share = stage.ms / whole if stage.ms is not None and whole else None
     return (
         Span(f" {GLYPHS[stage.name]} ", "spark"),

@@ -10,7 +10,7 @@ from console.renderables.lines import Line, Span, fit, pad, text_line
 from engine.snapshot import RequestRow
 
 
-class Column(NamedTuple):
+class RequestColumn(NamedTuple):
     title: str
     width: int
     """At the right edge if positive, at the left if negative."""
@@ -20,21 +20,21 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("request", -8, lambda r: r.id, lambda r: _number(r.id)),
-    Column("state", -9, lambda r: r.state, lambda r: r.state),
-    Column("position", 9, lambda r: fmt.count(r.position), lambda r: r.position),
-    Column("prompt", 7, lambda r: fmt.count(r.prompt_tokens), lambda r: r.prompt_tokens),
-    Column(
+    RequestColumn("request", -8, lambda r: r.id, lambda r: _number(r.id)),
+    RequestColumn("state", -9, lambda r: r.state, lambda r: r.state),
+    RequestColumn("position", 9, lambda r: fmt.count(r.position), lambda r: r.position),
+    RequestColumn("prompt", 7, lambda r: fmt.count(r.prompt_tokens), lambda r: r.prompt_tokens),
+    RequestColumn(
         "output/max", 11, lambda r: f"{r.output_tokens:,}/{r.max_tokens:,}",
         lambda r: r.output_tokens,
     ),
-    Column("pages", 5, lambda r: fmt.count(r.pages), lambda r: r.pages),
-    Column("wait", 7, lambda r: fmt.millis(r.wait_ms), lambda r: r.wait_ms),
-    Column("TTFT", 7, lambda r: fmt.millis(r.ttft_ms), lambda r: r.ttft_ms),
-    Column("age", 7, lambda r: fmt.duration(r.age_s), lambda r: r.age_s),
-    Column("from", -8, lambda r: r.source or fmt.MISSING, lambda r: r.source),
-    Column("preempted", 10, lambda r: fmt.count(r.preemptions), lambda r: r.preemptions),
-    Column("tokenize", 8, lambda r: fmt.millis(r.tokenize_ms), lambda r: r.tokenize_ms),
+    RequestColumn("pages", 5, lambda r: fmt.count(r.pages), lambda r: r.pages),
+    RequestColumn("wait", 7, lambda r: fmt.millis(r.wait_ms), lambda r: r.wait_ms),
+    RequestColumn("TTFT", 7, lambda r: fmt.millis(r.ttft_ms), lambda r: r.ttft_ms),
+    RequestColumn("age", 7, lambda r: fmt.duration(r.age_s), lambda r: r.age_s),
+    RequestColumn("from", -8, lambda r: r.source or fmt.MISSING, lambda r: r.source),
+    RequestColumn("preempted", 10, lambda r: fmt.count(r.preemptions), lambda r: r.preemptions),
+    RequestColumn("tokenize", 8, lambda r: fmt.millis(r.tokenize_ms), lambda r: r.tokenize_ms),
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def _number(name: str) -> float | str:
 
 
 def in_order(
-    rows: Sequence[RequestRow], column: Column | None, reverse: bool
+    rows: Sequence[RequestRow], column: RequestColumn | None, reverse: bool
 ) -> Sequence[RequestRow]:
     """By the column, those without a value last; without a column in the engine's order."""
     if column is None:
@@ -69,7 +69,7 @@ def request_table(rows: Sequence[RequestRow], width: int, height: int, empty: st
     return lines
 
 
-def request_head(width: int, by: Column | None = None, reverse: bool = False) -> Line:
+def request_head(width: int, by: RequestColumn | None = None, reverse: bool = False) -> Line:
     """The columns' names; the one that the rows are sorted by has an arrow."""
     spans = []
     for column in _that_fit(width):
@@ -84,7 +84,7 @@ def request_row(row: RequestRow, width: int) -> Line:
     return fit(cells, width)
 
 
-def _that_fit(width: int) -> Sequence[Column]:
+def _that_fit(width: int) -> Sequence[RequestColumn]:
     for count, column in enumerate(COLUMNS):
         width -= abs(column.width) + 1
         if width < 0:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.graphs import bar
 from console.renderables.lines import BLANK, Field, Line, Span, fit, flow, grid, spread, text_line
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import StageShares, StepShares
 
 Shares = list[tuple[str, float | None]]
@@ -56,8 +56,8 @@ def bars(title: str, shares: Shares, width: int) -> list[Line]:
     return lines
 
 
-def overview(frame: Frame, width: int, height: int) -> list[Line]:
-    request, step = of_request(frame.snapshot.stages), of_step(frame.snapshot.steps)
+def overview(state: ScreenState, width: int, height: int) -> list[Line]:
+    request, step = of_request(state.snapshot.stages), of_step(state.snapshot.steps)
     if height < len(request) + len(step) + 2:
         return _words(request, step, width, height)
     lines = [*bars("of a request", request, width), *bars("of a step", step, width)]
@@ -78,8 +78,8 @@ def _short(share: float | None) -> str:
     return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
-def detail(frame: Frame, width: int, height: int) -> list[Line]:
-    request, step = of_request(frame.snapshot.stages), of_step(frame.snapshot.steps)
+def detail(state: ScreenState, width: int, height: int) -> list[Line]:
+    request, step = of_request(state.snapshot.stages), of_step(state.snapshot.steps)
     width = min(width, 100)
     lines = [
         *bars("share of the life of requests that finished lately", request, width),

@@ -15,7 +15,7 @@ from console.actions import Scope
 from console.control.surface import ConsoleSurface
 from console.locale.lang import _
 from console.panels.bars import BannerLine, FooterLine, HeaderLine
-from console.renderables.frame import Frame
+from console.renderables.screen_state import ScreenState
 
 SMALLEST = (62, 20)
 
@@ -28,7 +28,7 @@ class BaseScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._frame = Frame()
+        self._state = ScreenState()
         # Made here and kept: a look-up in the DOM at every tick would cost more than a panel.
         self.header = HeaderLine(id="header")
         self.banner = BannerLine(id="banner")
@@ -61,17 +61,17 @@ class BaseScreen(Screen[None]):
 
     # drawing
 
-    def show(self, frame: Frame) -> None:
+    def show(self, state: ScreenState) -> None:
         """Draw all; `show_header` alone is for a display that is held still."""
-        self._frame = frame
-        self.show_header(frame)
-        self.show_body(frame)
+        self._state = state
+        self.show_header(state)
+        self.show_body(state)
 
-    def show_header(self, frame: Frame) -> None:
-        self.header.show(frame)
-        self.banner.show(frame)
+    def show_header(self, state: ScreenState) -> None:
+        self.header.show(state)
+        self.banner.show(state)
 
-    def show_body(self, frame: Frame) -> None:
+    def show_body(self, state: ScreenState) -> None:
         raise NotImplementedError
 
     def show_footer(self) -> None:

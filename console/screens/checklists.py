@@ -19,7 +19,7 @@ from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables.lines import Line, Span, fit, text_line
 from console.renderables.pages import verdict_span, words
-from console.screens.dialogs import Entry, FormScreen, one_of, paragraph, required
+from console.screens.dialogs import FormField, FormScreen, one_of, paragraph, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen
 from console.screens.log import write
@@ -159,10 +159,10 @@ class ChecklistScreen(ListScreen[ItemLine]):
             return
         given = self.filled.answers.get(line.item.id)
         entries = [
-            Entry("answer", "answer", given.answer if given else "yes", ", ".join(ANSWERS),
+            FormField("answer", "answer", given.answer if given else "yes", ", ".join(ANSWERS),
                   one_of(*ANSWERS, "")),
-            Entry("note", "note", given.note if given else "", "what you saw, or why not"),
-            Entry("by", "by", (given.by if given else user()) or ""),
+            FormField("note", "note", given.note if given else "", "what you saw, or why not"),
+            FormField("by", "by", (given.by if given else user()) or ""),
         ]  # fmt: skip
         form = FormScreen("Is it so?", entries, words(line.item.text, 64, role="value"))
         self.app.push_screen(form, lambda texts: self._answered(line.item.id, texts))
@@ -186,7 +186,7 @@ class ChecklistScreen(ListScreen[ItemLine]):
         outcome = self.filled.outcome
         left = len(outcome.open)
         text = f"The verdict is {outcome.verdict}; {left} items are open or not as they should be."
-        entry = Entry("by", "by", user() or "", "your name", required)
+        entry = FormField("by", "by", user() or "", "your name", required)
         form = FormScreen("Sign the checklist off", [entry], paragraph(text))
         self.app.push_screen(form, self._signed)
 

@@ -67,7 +67,7 @@ class ConfirmScreen(ModalScreen[bool]):
 
 
 @dataclass(frozen=True)
-class Entry:
+class FormField:
     """A line of a form."""
 
     name: str
@@ -109,7 +109,9 @@ class FormScreen(ModalScreen[dict[str, str] | None]):
         Binding("up", "app.focus_previous", show=False),
     ]
 
-    def __init__(self, title: str, entries: Sequence[Entry], above: Sequence[Line] = ()) -> None:
+    def __init__(
+        self, title: str, entries: Sequence[FormField], above: Sequence[Line] = ()
+    ) -> None:
         super().__init__()
         self._title_text, self._entries, self._above = title, entries, list(above)
         self._inputs = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from console.control.surface import ConsoleSurface
-from console.screens.dialogs import ConfirmScreen, Entry, FormScreen
+from console.screens.dialogs import ConfirmScreen, FormField, FormScreen
 from engine.errors import EngineError
 
 Make = Callable[[Path, str], str]
@@ -30,7 +30,7 @@ def ask_file(
         else:
             _write(app, path, make)
 
-    entry = Entry("file", "file", name, check=lambda text: wrong_name(text, formats))
+    entry = FormField("file", "file", name, check=lambda text: wrong_name(text, formats))
     app.push_screen(FormScreen(title, [entry]), entered)
 
 

@@ -12,8 +12,8 @@ from textual.widgets import Input
 from console import actions
 from console.locale.lang import _
 from console.panels.listpane import ListPane, PagePane
-from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span
+from console.renderables.screen_state import ScreenState
 from console.screens.base_screen import BaseScreen
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class ListScreen(BaseScreen, Generic[T]):
     def where(self) -> str:
         return actions.FILTER if self.filter.has_focus else self.PLACE
 
-    def show_body(self, frame: Frame) -> None:
+    def show_body(self, state: ScreenState) -> None:
         items, title, empty = self.items(), self.title_line(), self.EMPTY
         if words := self.filter.value.lower().split():
             texts = ((item, self.words_of(item).lower()) for item in items)
@@ -81,7 +81,7 @@ class ListScreen(BaseScreen, Generic[T]):
 
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
-        self.show_body(self._frame)
+        self.show_body(self._state)
 
     @on(Input.Submitted, "#filter")
     def _filter_kept(self) -> None:
@@ -119,14 +119,14 @@ class PageScreen(BaseScreen):
         super().__init__()
         self.pane = PagePane()
 
-    def page(self, frame: Frame, width: int) -> tuple[Line, Sequence[Line]]:
+    def page(self, state: ScreenState, width: int) -> tuple[Line, Sequence[Line]]:
         raise NotImplementedError
 
     def body(self) -> Iterable[Widget]:
         yield self.pane
 
-    def show_body(self, frame: Frame) -> None:
-        self.pane.show(*self.page(frame, self.pane.room[0]))
+    def show_body(self, state: ScreenState) -> None:
+        self.pane.show(*self.page(state, self.pane.room[0]))
 
     def action_move_row(self, rows: int) -> None:
         self.pane.move(rows)

@@ -14,10 +14,10 @@ from console.control.pending_changes import Figure, LiveChange, figures
 from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables import format as fmt
-from console.renderables.frame import Frame
 from console.renderables.lines import ALARM, BLANK, Line, Span, fit, text_line
 from console.renderables.pages import VERDICT_ROLES, block_lines
-from console.screens.dialogs import Entry, FormScreen, one_of, required
+from console.renderables.screen_state import ScreenState
+from console.screens.dialogs import FormField, FormScreen, one_of, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen, PageScreen
 from engine.errors import ConfigError
@@ -29,7 +29,7 @@ from playbooks.optlog.provenance import provenance_of
 from playbooks.optlog.record import DECISIONS
 from playbooks.optlog.select import words
 
-DECISION = Entry("decision", "decision", "hold", ", ".join(DECISIONS), one_of(*DECISIONS))
+DECISION = FormField("decision", "decision", "hold", ", ".join(DECISIONS), one_of(*DECISIONS))
 
 
 class LogScreen(ListScreen[Record]):
@@ -69,7 +69,7 @@ class LogScreen(ListScreen[Record]):
     def on_log_screen_read(self, message: Read) -> None:
         self._records, self._reading = message.records, message.reading
         self.EMPTY = message.error or "nothing is written yet: n writes an entry"
-        self.show_body(self._frame)
+        self.show_body(self._state)
 
     def make_pane(self) -> ListPane[Record]:
         return ListPane(lambda r: r.id, record_row, record_head, "screen.open_row")
@@ -94,13 +94,13 @@ class LogScreen(ListScreen[Record]):
 
     def action_add_record(self) -> None:
         entries = [
-            Entry("title", "title", hint="in a few words", check=required),
-            Entry("why", "why", hint="the hypothesis, or the reason"),
-            Entry("what", "what changed", hint="key=before:after; …", check=_pairs),
-            Entry("effect", "what it did", hint="metric=before:after; …", check=_pairs),
-            Entry("problems", "what went wrong", hint="one; another"),
+            FormField("title", "title", hint="in a few words", check=required),
+            FormField("why", "why", hint="the hypothesis, or the reason"),
+            FormField("what", "what changed", hint="key=before:after; …", check=_pairs),
+            FormField("effect", "what it did", hint="metric=before:after; …", check=_pairs),
+            FormField("problems", "what went wrong", hint="one; another"),
             DECISION,
-            Entry("rollback", "how to undo it"),
+            FormField("rollback", "how to undo it"),
         ]
         self.app.push_screen(FormScreen("New entry", entries), self._entered)
 
@@ -124,7 +124,7 @@ class RecordScreen(PageScreen):
         self.record, self._log = record, log
         self._lines: tuple[int, list[Line]] = (0, [])
 
-    def page(self, frame: Frame, width: int) -> tuple[Line, Sequence[Line]]:
+    def page(self, state: ScreenState, width: int) -> tuple[Line, Sequence[Line]]:
         if self._lines[0] != width and width > 0:
             self._lines = (width, block_lines(page(self.record), min(width, 100)))
         return (Span(f"Entry {self.record.id[:8]}", "title"),), self._lines[1]
@@ -196,11 +196,11 @@ def offer(app: ConsoleSurface, change: LiveChange) -> None:
     now = app.clock()
     found = figures(change, app.history, now)
     entries = [
-        Entry("title", "title", change.title, check=required),
-        Entry("why", "why", hint="what made you change it, what you expect"),
-        Entry("problems", "what went wrong", hint="one; another"),
+        FormField("title", "title", change.title, check=required),
+        FormField("why", "why", hint="what made you change it, what you expect"),
+        FormField("problems", "what went wrong", hint="one; another"),
         DECISION,
-        Entry("rollback", "how to undo it", f"set {change.setting} back to {change.before}"),
+        FormField("rollback", "how to undo it", f"set {change.setting} back to {change.before}"),
     ]
 
     def entered(texts: dict[str, str] | None) -> None:

@@ -17,7 +17,7 @@ from console.locale.lang import _
 from console.panels.answer import AnswerPane
 from console.panels.panel import Panel
 from console.panels.specs import LAYOUT, PANELS
-from console.renderables.frame import Frame
+from console.renderables.screen_state import ScreenState
 from console.screens.base_screen import BaseScreen
 
 HINT = "i to ask the model; the load goes on"
@@ -31,7 +31,7 @@ class Overview(BaseScreen):
 
     def __init__(self, readonly: bool, talk: Conversation) -> None:
         super().__init__()
-        self._frame = Frame(readonly=readonly)
+        self._state = ScreenState(readonly=readonly)
         self.panels = [Panel(spec) for spec in PANELS]
         self.answer = AnswerPane(talk)
         self.prompt = Input(
@@ -67,9 +67,9 @@ class Overview(BaseScreen):
 
     # drawing
 
-    def show_body(self, frame: Frame) -> None:
+    def show_body(self, state: ScreenState) -> None:
         for panel in self.panels:
-            panel.show(frame)
+            panel.show(state)
 
     def show_answer(self, talk: Conversation) -> None:
         self.set_class(bool(talk.turns), "-talking")

@@ -10,10 +10,10 @@ from textual.binding import BindingType
 
 from console import actions
 from console.panels.listpane import ListPane
-from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span, text_line
 from console.renderables.request import request_page
-from console.renderables.requests import COLUMNS, Column, in_order, request_head, request_row
+from console.renderables.requests import COLUMNS, RequestColumn, in_order, request_head, request_row
+from console.renderables.screen_state import ScreenState
 from console.screens.lists import ListScreen, PageScreen
 from engine.snapshot import RequestRow
 
@@ -26,7 +26,7 @@ class RequestsScreen(ListScreen[RequestRow]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by: Column | None = None
+        self._by: RequestColumn | None = None
         self._reverse = False
 
     def make_pane(self) -> ListPane[RequestRow]:
@@ -36,13 +36,13 @@ class RequestsScreen(ListScreen[RequestRow]):
         return request_head(width, self._by, self._reverse)
 
     def items(self) -> Sequence[RequestRow]:
-        return in_order(self._frame.snapshot.requests, self._by, self._reverse)
+        return in_order(self._state.snapshot.requests, self._by, self._reverse)
 
     def words_of(self, item: RequestRow) -> str:
         return f"{item.id} {item.state} {item.source or ''}"
 
     def title_line(self) -> Line:
-        s = self._frame.snapshot
+        s = self._state.snapshot
         title: Line = (Span("Requests", "title"),)
         there, shown = (s.batch.running or 0) + (s.queue.waiting or 0), len(s.requests)
         if shown < there:
@@ -55,11 +55,11 @@ class RequestsScreen(ListScreen[RequestRow]):
         """Through the columns, and then the engine's own order again."""
         order = (None, *COLUMNS)
         self._by = order[(order.index(self._by) + 1) % len(order)]
-        self.show_body(self._frame)
+        self.show_body(self._state)
 
     def action_reverse_rows(self) -> None:
         self._reverse = not self._reverse
-        self.show_body(self._frame)
+        self.show_body(self._state)
 
     def action_open_row(self) -> None:
         if self.pane.choice is not None:
@@ -79,17 +79,17 @@ class RequestScreen(PageScreen):
         self.row = row
         self._gone = False
 
-    def show_body(self, frame: Frame) -> None:
-        now = next((r for r in frame.snapshot.requests if r.id == self.row.id), None)
+    def show_body(self, state: ScreenState) -> None:
+        now = next((r for r in state.snapshot.requests if r.id == self.row.id), None)
         self._gone = now is None
         self.row = now or replace(self.row, state="ended")
-        super().show_body(frame)
+        super().show_body(state)
 
-    def page(self, frame: Frame, width: int) -> tuple[Line, Sequence[Line]]:
+    def page(self, state: ScreenState, width: int) -> tuple[Line, Sequence[Line]]:
         title: Line = (Span(f"Request {self.row.id}", "title"),)
         if width <= 0:
             return title, [text_line("")]
-        usual = frame.snapshot.latency.ttft_ms.p50
+        usual = state.snapshot.latency.ttft_ms.p50
         return title, request_page(self.row, usual, self._gone, width)
 
     def action_cancel_request(self) -> None:

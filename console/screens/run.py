@@ -10,9 +10,9 @@ from textual.binding import BindingType
 
 from console import actions
 from console.control.run_state import PlaybookRun
-from console.renderables.frame import Frame
 from console.renderables.lines import Line, Span
 from console.renderables.run import run_page
+from console.renderables.screen_state import ScreenState
 from console.screens.files import ask_file
 from console.screens.lists import PageScreen
 
@@ -27,7 +27,7 @@ class RunScreen(PageScreen):
         super().__init__()
         self.run_shown = run
 
-    def page(self, frame: Frame, width: int) -> tuple[Line, Sequence[Line]]:
+    def page(self, state: ScreenState, width: int) -> tuple[Line, Sequence[Line]]:
         title = (Span(self.run_shown.playbook.title, "title"),)
         return title, run_page(self.run_shown, self.console_app.clock(), max(20, width))
 

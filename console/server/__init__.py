@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from console.server.app import build_app
-    from console.server.run import Running, serve, serve_in_thread
+    from console.server.run import RunningServer, serve, serve_in_thread
     from console.server.settings import ServerSettings
 
-__all__ = ["Running", "ServerSettings", "build_app", "serve", "serve_in_thread"]
+__all__ = ["RunningServer", "ServerSettings", "build_app", "serve", "serve_in_thread"]
 
 _HOME = {
     "build_app": "console.server.app",
-    "Running": "console.server.run",
+    "RunningServer": "console.server.run",
     "serve": "console.server.run",
     "serve_in_thread": "console.server.run",
     "ServerSettings": "console.server.settings",

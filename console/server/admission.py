@@ -1,4 +1,4 @@
-"""The desk: how much is under way, and what the engine can take. Lives on the event loop."""
+"""How much is under way, and what the engine can take. Lives on the event loop."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from console.server.errors import ApiError, bad_request, busy, unavailable
-from console.server.job import Job
+from console.server.open_request import OpenRequest
 from console.server.settings import ServerSettings
-from console.server.token_notifier import Outlet
+from console.server.token_notifier import TokenNotifier
 from engine.core import Engine
 from engine.errors import EngineError
 
 RETRY_MOST_S = 60
 
 
-class Desk:
+class Admission:
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.engine, self.settings = engine, settings
         self.closing = False
         """The server drains."""
         self.choices = 0
         """Under way, all requests together."""
-        self._jobs: set[Job] = set()
-        self._outlet: Outlet | None = None
+        self._requests: set[OpenRequest] = set()
+        self._notifier: TokenNotifier | None = None
 
     @property
     def model(self) -> str:
@@ -73,7 +73,7 @@ class Desk:
             raise bad_request(f"the prompt has a token beyond the vocabulary's {vocab}", "prompt")
 
     @contextmanager
-    def place(self, choices: int) -> Iterator[Job]:
+    def admit(self, choices: int) -> Iterator[OpenRequest]:
         """Room for a request of so many choices, or ApiError; given back at the end."""
         if choices > self.settings.max_choices:
             most = self.settings.max_choices
@@ -85,13 +85,13 @@ class Desk:
                 f"{self.choices} answers are under way, at most {places} are possible; try later",
                 self._seconds_until(over),
             )
-        job = Job(self.engine, self._outlet_here())
+        request = OpenRequest(self.engine, self._notifier_here())
         self.choices += choices
-        self._jobs.add(job)
+        self._requests.add(request)
         try:
-            yield job
+            yield request
         finally:
-            self._jobs.discard(job)
+            self._requests.discard(request)
             self.choices -= choices
 
     def _seconds_until(self, ended: int) -> int:
@@ -99,13 +99,13 @@ class Desk:
         pace = self.engine.snapshot().queue.finished_per_s
         return max(1, min(RETRY_MOST_S, math.ceil(ended / pace))) if pace else 5
 
-    def _outlet_here(self) -> Outlet:
+    def _notifier_here(self) -> TokenNotifier:
         loop = asyncio.get_running_loop()
-        if self._outlet is None or self._outlet.loop is not loop:
-            self._outlet = Outlet(loop)
-        return self._outlet
+        if self._notifier is None or self._notifier.loop is not loop:
+            self._notifier = TokenNotifier(loop)
+        return self._notifier
 
     def leave_all(self, reason: str) -> None:
         """Give up everything under way; each client is told the reason."""
-        for job in list(self._jobs):
-            job.leave(reason)
+        for request in list(self._requests):
+            request.leave(reason)

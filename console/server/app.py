@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from console.server.admission import Desk
+from console.server.admission import Admission
 from console.server.completions import Completions
 from console.server.errors import ApiError
 from console.server.metrics import HttpMetrics, Metrics
-from console.server.middleware import Front
+from console.server.middleware import HttpMiddleware
 from console.server.openapi import document
 from console.server.schema import ChatRequest, CompletionRequest
 from console.server.settings import ServerSettings
@@ -25,12 +25,14 @@ from engine.core import Engine
 
 
 def build_app(engine: Engine, settings: ServerSettings | None = None) -> Starlette:
-    """Serves `engine`, which may still be loading. `app.state.desk` knows what is under way."""
+    """Serves `engine`, which may still be loading; `app.state.admission` is what is under way."""
     settings = settings or ServerSettings()
-    desk, http = Desk(engine, settings), HttpMetrics()
-    views = Views(desk, Metrics(engine, http), document(_version(), settings.api_key is not None))
-    chat = Completions(desk, ChatRequest, ChatShape)
-    plain = Completions(desk, CompletionRequest, CompletionShape)
+    admission, http = Admission(engine, settings), HttpMetrics()
+    views = Views(
+        admission, Metrics(engine, http), document(_version(), settings.api_key is not None)
+    )
+    chat = Completions(admission, ChatRequest, ChatShape)
+    plain = Completions(admission, CompletionRequest, CompletionShape)
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
         Route("/v1/completions", plain, methods=["POST"]),
@@ -41,14 +43,16 @@ def build_app(engine: Engine, settings: ServerSettings | None = None) -> Starlet
         Route("/metrics", views.metrics),
         Route("/openapi.json", views.document),
     ]
-    front = Middleware(Front, settings=settings, http=http, paths=[route.path for route in routes])
+    middleware = Middleware(
+        HttpMiddleware, settings=settings, http=http, paths=[route.path for route in routes]
+    )
     app = Starlette(
         routes=routes,
-        middleware=[front],
+        middleware=[middleware],
         exception_handlers={HTTPException: _http_error, ApiError: _api_error},  # type: ignore[dict-item]
     )
     app.router.redirect_slashes = False
-    app.state.desk, app.state.http = desk, http
+    app.state.admission, app.state.http = admission, http
     return app
 
 

@@ -1,4 +1,4 @@
-"""Reading a request's body: so much and no more, and not for ever."""
+"""Reading a request's body, up to a size and within a time."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from typing import Any, Generic
 
 from starlette.types import Receive, Scope, Send
 
-from console.server.admission import Desk
+from console.server.admission import Admission
 from console.server.body import read_body
 from console.server.errors import ApiError, bad_request
-from console.server.job import ENDS, Job
 from console.server.jsonbody import parse
+from console.server.open_request import ENDS, OpenRequest
 from console.server.schema import Asked, Common, read
 from console.server.shapes import Shape, usage
 from engine.errors import EngineError, RequestError
@@ -34,46 +34,46 @@ STREAM_HEADERS = [
 class Completions(Generic[Asked]):
     """One endpoint, as an ASGI application."""
 
-    def __init__(self, desk: Desk, kind: type[Asked], shape: type[Shape]) -> None:
-        self._desk, self._kind, self._shape = desk, kind, shape
+    def __init__(self, admission: Admission, kind: type[Asked], shape: type[Shape]) -> None:
+        self._admission, self._kind, self._shape = admission, kind, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = time.monotonic_ns()
-        limits = self._desk.settings
+        limits = self._admission.settings
         body = await read_body(scope, receive, limits.max_body, limits.body_s)
         asked = read(self._kind, parse(body))
         del body
-        self._desk.check_model(asked.model)
+        self._admission.check_model(asked.model)
         choices = asked.choices_each * len(asked.prompts())
-        with self._desk.place(choices) as job:
-            watcher = asyncio.create_task(_watch(receive, job))
+        with self._admission.admit(choices) as request:
+            watcher = asyncio.create_task(_watch(receive, request))
             try:
-                await self._serve(asked, job, arrived, send)
+                await self._serve(asked, request, arrived, send)
             finally:
-                job.leave()
+                request.leave()
                 watcher.cancel()
                 with suppress(asyncio.CancelledError):
                     await watcher
 
-    async def _serve(self, asked: Asked, job: Job, arrived: int, send: Send) -> None:
+    async def _serve(self, asked: Asked, request: OpenRequest, arrived: int, send: Send) -> None:
         encoded = await self._encode(asked)
-        job.check()
+        request.check()
         stream = bool(asked.stream)
-        job.submit(
-            [(one, _params(asked, self._desk.room(len(one.ids)))) for one in encoded],
+        request.submit(
+            [(one, _params(asked, self._admission.room(len(one.ids)))) for one in encoded],
             asked.choices_each,
             _priority(asked.priority),
-            self._desk.settings.request_s,
+            self._admission.settings.request_s,
             arrived,
             tokens_wanted=stream,
         )
         counted = bool(asked.stream_options and asked.stream_options.include_usage)
-        pieces = self._desk.engine.loaded.tokenizer.pieces
-        shape = self._shape(self._desk.model, pieces, stream and counted)
+        pieces = self._admission.engine.loaded.tokenizer.pieces
+        shape = self._shape(self._admission.model, pieces, stream and counted)
         if stream:
-            await _Streamed(job, shape, asked, counted, send).run()
+            await _Streamed(request, shape, asked, counted, send).run()
         else:
-            await _whole(job, shape, asked, send)
+            await _whole(request, shape, asked, send)
 
     async def _encode(self, asked: Common) -> list[Encoded]:
         """ApiError for a prompt without tokens, or with too many."""
@@ -83,22 +83,22 @@ class Completions(Generic[Asked]):
             field = "messages" if self._shape.prefix == "chatcmpl" else "prompt"
             raise bad_request(str(error), field, "invalid_value") from None
         except EngineError as error:
-            raise self._desk.closed(error) from None
+            raise self._admission.closed(error) from None
         for one in encoded:
-            self._desk.check_prompt(one.ids)
+            self._admission.check_prompt(one.ids)
         return encoded
 
     async def _tokens(self, prompt: Any) -> Encoded:
         if is_token_ids(prompt):  # nothing to do for the pool, and no thread to wake
             now = time.monotonic_ns()
             return Encoded(prompt, now, now)
-        return await asyncio.wrap_future(self._desk.engine.encode(prompt))
+        return await asyncio.wrap_future(self._admission.engine.encode(prompt))
 
 
-async def _watch(receive: Receive, job: Job) -> None:
+async def _watch(receive: Receive, request: OpenRequest) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    job.leave()
+    request.leave()
 
 
 def _params(asked: Common, room: int) -> SamplingParams:
@@ -127,16 +127,16 @@ def _priority(value: int | None) -> Priority:
     return Priority.HIGH if value < 0 else Priority.LOW
 
 
-async def _whole(job: Job, shape: Shape, asked: Common, send: Send) -> None:
-    await job.wait_for_all()
-    job.check()
+async def _whole(request: OpenRequest, shape: Shape, asked: Common, send: Send) -> None:
+    await request.wait_for_all()
+    request.check()
     noted = asked.likeliest is not None
     choices = [
         shape.choice(i, event.text, ENDS[event.finish_reason], event.logprobs if noted else None)
-        for i, event in job.take()
+        for i, event in request.take()
         if event.finish_reason is not None
     ]
-    body = shape.answer(choices, usage(job.prompt_tokens, job.output_tokens))
+    body = shape.answer(choices, usage(request.prompt_tokens, request.output_tokens))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -149,31 +149,33 @@ async def _whole(job: Job, shape: Shape, asked: Common, send: Send) -> None:
 class _Streamed:
     """Writes what came since the last write, all choices together, until the last has ended."""
 
-    def __init__(self, job: Job, shape: Shape, asked: Common, counted: bool, send: Send) -> None:
-        self._job, self._shape, self._send = job, shape, send
+    def __init__(
+        self, request: OpenRequest, shape: Shape, asked: Common, counted: bool, send: Send
+    ) -> None:
+        self._request, self._shape, self._send = request, shape, send
         self._noted = asked.likeliest is not None
         self._counted = counted
         self._started = False
 
     async def run(self) -> None:
-        job = self._job
-        while not job.done:
-            await job.wait()
+        request = self._request
+        while not request.done:
+            await request.wait()
             try:
-                job.check()
+                request.check()
                 data = b"".join(self._pieces())
             except ApiError as error:
                 await self._break_off(error)
                 return
-            if job.done:
-                counts = usage(job.prompt_tokens, job.output_tokens)
+            if request.done:
+                counts = usage(request.prompt_tokens, request.output_tokens)
                 data += self._shape.last(counts if self._counted else None)
             if data:
-                await self._write(data, more=not job.done)
+                await self._write(data, more=not request.done)
 
     def _pieces(self) -> list[bytes]:
         pieces = []
-        for index, event in self._job.take():
+        for index, event in self._request.take():
             finish = ENDS[event.finish_reason] if event.finish_reason else None
             if event.text or finish or event.logprobs:
                 notes = event.logprobs if self._noted else None
@@ -191,5 +193,5 @@ class _Streamed:
             self._started = True
             head = [*STREAM_HEADERS, (b"x-request-id", self._shape.id.encode())]
             await self._send({"type": "http.response.start", "status": 200, "headers": head})
-            data = self._shape.opening(len(self._job.streams)) + data
+            data = self._shape.opening(len(self._request.streams)) + data
         await self._send({"type": "http.response.body", "body": data, "more_body": more})

@@ -89,31 +89,20 @@ class EngineMetrics(Collector):
             ("evewatch:requests", "Requests that reached the engine.", totals["requests"]),
         )  # fmt: skip
         for name, text, value in plain:
-            yield self._counter(name, text, {(): value})
+            yield self._family(CounterMetricFamily, name, text, {(): value})
         ended: Counter[str] = Counter(dict.fromkeys(SUCCESS.values(), 0))
         for reason, count in dict(meters.finished).items():
             if reason in SUCCESS:
                 ended[SUCCESS[reason]] += count
-        yield self._counter(
-            "vllm:request_success", "Requests ended.",
+        yield self._family(
+            CounterMetricFamily, "vllm:request_success", "Requests ended.",
             {(r,): n for r, n in ended.items()}, ("finished_reason",),
         )  # fmt: skip
-        yield self._counter(
-            "evewatch:requests_finished", "Requests ended, by this engine's own reasons.",
+        yield self._family(
+            CounterMetricFamily, "evewatch:requests_finished",
+            "Requests ended, by this engine's own reasons.",
             {(r,): n for r, n in dict(meters.finished).items()}, ("reason",),
         )  # fmt: skip
-
-    def _counter(
-        self,
-        name: str,
-        text: str,
-        values: dict[tuple[str, ...], float],
-        labels: tuple[str, ...] = (),
-    ) -> Metric:
-        family = CounterMetricFamily(name, text, labels=[*self._labels, *labels])
-        for own, value in values.items():
-            family.add_metric([*self._labels.values(), *own], value)
-        return family
 
     # --- gauges -----------------------------------------------------------------------
 
@@ -147,19 +136,20 @@ class EngineMetrics(Collector):
         )  # fmt: skip
         for name, text, value in plain:
             if value is not None and math.isfinite(value):
-                yield self._gauge(name, text, {(): float(value)})
+                yield self._family(GaugeMetricFamily, name, text, {(): float(value)})
         latency: dict[tuple[str, ...], float] = {
             (name.removesuffix("_ms"), quantile): value / 1e3
             for name in PERCENTILES
             for quantile, part in (("0.5", "p50"), ("0.9", "p90"), ("0.99", "p99"))
             if (value := getattr(getattr(snapshot.latency, name), part)) is not None
         }
-        yield self._gauge(
-            "evewatch:latency_seconds", "Percentiles of the last minute, from raw samples.",
+        yield self._family(
+            GaugeMetricFamily, "evewatch:latency_seconds",
+            "Percentiles of the last minute, from raw samples.",
             latency, ("kind", "quantile"),
         )  # fmt: skip
-        yield self._gauge(
-            "evewatch:held", "What requests hold, by class; all zero at idle.",
+        yield self._family(
+            GaugeMetricFamily, "evewatch:held", "What requests hold, by class; all zero at idle.",
             {(name,): float(n) for name, n in snapshot.ledger.items()}, ("resource",),
         )  # fmt: skip
         if kv.total is not None:
@@ -171,19 +161,22 @@ class EngineMetrics(Collector):
                 "kv_cache_memory_bytes": str(kv.pool_bytes),
                 "enable_prefix_caching": str(self._engine.config.prefix_cache),
             }
-            yield self._gauge(
-                "vllm:cache_config_info", "The KV cache.", {tuple(about.values()): 1.0},
+            yield self._family(
+                GaugeMetricFamily, "vllm:cache_config_info", "The KV cache.",
+                {tuple(about.values()): 1.0},
                 tuple(about),
             )  # fmt: skip
 
-    def _gauge(
+    def _family(
         self,
+        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
         name: str,
         text: str,
         values: dict[tuple[str, ...], float],
         labels: tuple[str, ...] = (),
     ) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=[*self._labels, *labels])
+        """`values` by the values of `labels`, which come behind the engine's own."""
+        family = kind(name, text, labels=[*self._labels, *labels])
         for own, value in values.items():
             family.add_metric([*self._labels.values(), *own], value)
         return family

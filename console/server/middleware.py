@@ -1,4 +1,4 @@
-"""The door: who may ask, what is counted, and how every error looks. Plain ASGI."""
+"""The ASGI middleware: who may ask, what is counted, and how every error looks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPEN_PATHS = frozenset({"/health"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Front:
+class HttpMiddleware:
     def __init__(
         self, app: ASGIApp, settings: ServerSettings, http: HttpMetrics, paths: Collection[str]
     ) -> None:

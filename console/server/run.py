@@ -1,4 +1,4 @@
-"""Running the server: in this thread until a signal, or in a thread beside something else.
+"""RunningServer the server: in this thread until a signal, or in a thread beside something else.
 
 The end is in order: stop accepting, finish what runs for so long as the settings say, then give
 the rest up with an error that says so.
@@ -83,11 +83,11 @@ class Server(uvicorn.Server):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        desk = self._app.state.desk
-        desk.closing = True
+        admission = self._app.state.admission
+        admission.closing = True
         loop = asyncio.get_running_loop()
         giving_up = loop.call_later(
-            self._settings.drain_s, desk.leave_all, "the server is shutting down"
+            self._settings.drain_s, admission.leave_all, "the server is shutting down"
         )
         try:
             await super().shutdown(sockets)
@@ -118,7 +118,7 @@ def serve(engine: Engine, settings: ServerSettings, listener: socket.socket) -> 
     return server.signal
 
 
-class Running:
+class RunningServer:
     """A server in a thread. `stop` drains; a context manager stops at its end."""
 
     def __init__(self, server: Server, listener: socket.socket) -> None:
@@ -135,7 +135,7 @@ class Running:
     def app(self) -> object:
         return self._server.config.app
 
-    def start(self) -> Running:
+    def start(self) -> RunningServer:
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             self._ready.wait(0.005)
@@ -157,18 +157,18 @@ class Running:
         self._server.should_exit = True
         self._thread.join(self._server.config.timeout_graceful_shutdown or GRACE_S)
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> RunningServer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-def serve_in_thread(engine: Engine, settings: ServerSettings | None = None) -> Running:
+def serve_in_thread(engine: Engine, settings: ServerSettings | None = None) -> RunningServer:
     """Serving when this returns; the engine may be up, or come up later. ConfigError when the
     address cannot be had."""
     settings = settings or ServerSettings()
-    return Running(Server(engine, settings), bind(settings)).start()
+    return RunningServer(Server(engine, settings), bind(settings)).start()
 
 
 def _calm(name: str) -> None:

@@ -21,7 +21,7 @@ LONGEST_S = 0.25
 """Nothing waits longer."""
 
 
-class Outlet:
+class TokenNotifier:
     """One for each event loop. `mark` and `hurry` are the engine thread's, the rest the loop's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,8 +79,8 @@ class Channel:
     client say, nobody wakes it and tokens merge in their stream.
     """
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, notifier: TokenNotifier) -> None:
+        self._notifier = notifier
         self._marked = False
         self._first = True
         self._woken = False
@@ -94,12 +94,12 @@ class Channel:
         self._marked = True
         if self._first:
             self._first = False
-            self._outlet.hurry(self)
+            self._notifier.hurry(self)
         else:
-            self._outlet.mark(self)
+            self._notifier.mark(self)
 
     def ended(self) -> None:
-        self._outlet.hurry(self)
+        self._notifier.hurry(self)
 
     # loop side
 
@@ -111,7 +111,7 @@ class Channel:
     async def wait(self) -> None:
         """Until somebody wakes it."""
         if not self._woken:
-            self._waiter = self._outlet.loop.create_future()
+            self._waiter = self._notifier.loop.create_future()
             try:
                 await self._waiter
             finally:

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from console.server.admission import Desk
+from console.server.admission import Admission
 from console.server.errors import ApiError
 from console.server.metrics import Metrics
 from engine.errors import EngineError
@@ -24,14 +24,14 @@ STALE_S = 5.0
 
 
 class Views:
-    def __init__(self, desk: Desk, metrics: Metrics, document: dict[str, Any]) -> None:
-        self._desk, self._metrics, self._document = desk, metrics, document
+    def __init__(self, admission: Admission, metrics: Metrics, document: dict[str, Any]) -> None:
+        self._admission, self._metrics, self._document = admission, metrics, document
         self._started = int(time.time())
 
     async def health(self, request: Request) -> Response:
         """200 while requests are served; 503 with the reason when they are not."""
-        alarm = self._desk.engine.alarm()
-        if self._desk.closing:
+        alarm = self._admission.engine.alarm()
+        if self._admission.closing:
             alarm = "the server is shutting down"
         if alarm is None:
             return JSONResponse({"status": "ok"})
@@ -41,17 +41,17 @@ class Views:
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
-        self._desk.check_model(request.path_params["model"])
+        self._admission.check_model(request.path_params["model"])
         return JSONResponse(self._card())
 
     def _card(self) -> dict[str, Any]:
-        self._desk.check_model(None)
+        self._admission.check_model(None)
         return {
-            "id": self._desk.model,
+            "id": self._admission.model,
             "object": "model",
             "created": self._started,
             "owned_by": "evewatch",
-            "max_model_len": self._desk.limit,
+            "max_model_len": self._admission.limit,
         }
 
     async def snapshot(self, request: Request) -> Response:
@@ -62,7 +62,7 @@ class Views:
 
     async def metrics(self, request: Request) -> Response:
         snapshot = await self._fresh()
-        model = self._desk.model if snapshot is not None else None
+        model = self._admission.model if snapshot is not None else None
         text = await asyncio.to_thread(self._metrics.text, snapshot, model)
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
@@ -70,14 +70,14 @@ class Views:
         return JSONResponse(self._document)
 
     def _down(self) -> ApiError:
-        return self._desk.closed(EngineError("the engine is not up"))
+        return self._admission.closed(EngineError("the engine is not up"))
 
     async def _fresh(self) -> Snapshot | None:
         """The engine as it is now; one that does not answer in time as it was, with its age.
 
         None before the model is loaded.
         """
-        engine = self._desk.engine
+        engine = self._admission.engine
         latest = engine.snapshot()
         if latest.time == 0:
             return None

@@ -12,7 +12,7 @@ import pytest
 
 from console.bridge import aged
 from console.history import History
-from console.renderables.frame import Frame
+from console.renderables.screen_state import ScreenState
 from engine.simulated.fake import FakeEngine
 from engine.snapshot import EngineInfo, Percentiles, Snapshot, Source, SourceState
 
@@ -44,14 +44,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def frame_of() -> Callable[[str], Frame]:
-    return _frame
+def shown_of() -> Callable[[str], ScreenState]:
+    return _state
 
 
 @lru_cache
-def _frame(state: str) -> Frame:
+def _state(state: str) -> ScreenState:
     if state == "empty":
-        return Frame(Snapshot())
+        return ScreenState(Snapshot())
     script = "typical" if state == "broken" else state
     clock, history = Clock(), History()
     engine = FakeEngine(script, clock=clock)
@@ -59,7 +59,7 @@ def _frame(state: str) -> Frame:
         clock.now += 0.5
         history.push(aged(engine.snapshot(), clock.now))
     snapshot = aged(engine.snapshot(), clock.now)
-    return Frame(broken(snapshot) if state == "broken" else snapshot, history)
+    return ScreenState(broken(snapshot) if state == "broken" else snapshot, history)
 
 
 def broken(snapshot: Snapshot) -> Snapshot:

@@ -4,7 +4,7 @@ import pytest
 
 from console.bridge import IN_FORCE_S, STALE_AFTER_S, Bridge, aged
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from engine.errors import ModelError
 from engine.request import SamplingParams
 from engine.simulated.fake import FakeEngine
@@ -57,7 +57,7 @@ def up(posts, clock, load=None, script="typical"):
 def test_start_is_reported_and_then_the_load_begins(posts, clock):
     load = Load()
     bridge = Bridge(FakeEngine(clock=clock), posts, load, clock)
-    assert bridge.phase is Phase.LOADING and bridge.poll() == Snapshot()
+    assert bridge.phase is EnginePhase.LOADING and bridge.poll() == Snapshot()
     bridge.start()
     posts.wait(EngineUp)
     assert not load.started.is_set()
@@ -78,7 +78,7 @@ def test_stop_ends_load_and_engine(posts, clock):
     bridge.stop()
     posts.wait(EngineDown)
     assert load.stopped.is_set()
-    assert bridge.phase is Phase.STOPPING
+    assert bridge.phase is EnginePhase.STOPPING
 
 
 def test_quitting_does_not_wait_for_a_model_that_loads(posts, clock):

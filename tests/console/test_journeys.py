@@ -3,7 +3,7 @@
 import pytest
 
 from console.app import build_app
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from console.screens.help import HelpScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestScreen, RequestsScreen
@@ -31,7 +31,7 @@ def console(clock, tmp_path):
         async def __aenter__(self):
             pilot = await self.context.__aenter__()
             running = Console(self.app, pilot, clock)
-            await running.until(lambda: self.app.bridge.phase is Phase.UP)
+            await running.until(lambda: self.app.bridge.phase is EnginePhase.UP)
             await running.pass_time()
             return running
 

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from console.actions import CHECKLIST, OVERVIEW, REQUESTS, RUN
 from console.app import build_app
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from engine.simulated.fake import FakeEngine
 from engine.snapshot import Event, Source, SourceState
 from journeys import Console
@@ -42,7 +42,7 @@ def opened(clock, tmp_path):
         async def __aenter__(self):
             pilot = await self.context.__aenter__()
             c = Console(self.app, pilot, clock)
-            await c.until(lambda: self.app.bridge.phase is Phase.UP)
+            await c.until(lambda: self.app.bridge.phase is EnginePhase.UP)
             await c.pass_time()
             return c
 

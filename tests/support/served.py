@@ -13,7 +13,7 @@ import httpx
 import openai
 
 from builders import tiny_loaded
-from console.server import Running, ServerSettings, serve_in_thread
+from console.server import RunningServer, ServerSettings, serve_in_thread
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.execution.kv_cache import layout_for, memory_needed
@@ -26,7 +26,7 @@ MODEL = "tiny-llama"
 @dataclass
 class Served:
     engine: Engine
-    server: Running
+    server: RunningServer
     http: httpx.Client = field(
         default_factory=lambda: httpx.Client(  # one context, a connection for each request
             verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0)

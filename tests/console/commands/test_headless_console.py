@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.commands.headless_console import SIZE, ConsoleBeside, KeyPresser
+from console.commands.headless_console import SIZE, HeadlessConsole, KeyPresser
 from engine.simulated.fake import FakeEngine
 from playbooks.measure.bench import cost_of
 
@@ -16,7 +16,7 @@ def engine():
 
 
 def test_it_draws_answers_keys_and_leaves_the_engine_alone(engine):
-    with ConsoleBeside(engine) as console:
+    with HeadlessConsole(engine) as console:
         assert console.app.size == SIZE
         milliseconds = console.press("3")
         assert 0 < milliseconds < 20_000
@@ -50,7 +50,10 @@ def test_a_console_that_fails_says_so(engine, monkeypatch):
         raise ValueError("no colours")
 
     monkeypatch.setattr("console.commands.headless_console.build_app", broken)
-    with pytest.raises(EngineError, match="the console failed: no colours"), ConsoleBeside(engine):
+    with (
+        pytest.raises(EngineError, match="the console failed: no colours"),
+        HeadlessConsole(engine),
+    ):
         pass
 
 

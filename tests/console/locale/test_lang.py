@@ -13,9 +13,9 @@ from console.actions import ACTIONS
 from console.app import build_app
 from console.locale import lang
 from console.panels.specs import PANELS
-from console.renderables.frame import Phase
 from console.renderables.header import WORDS
 from console.renderables.lines import Span, plain, width_of
+from console.renderables.screen_state import EnginePhase
 from console.screens.help import NAMES_OF_PLACES
 from engine.errors import ConfigError
 from engine.simulated.fake import FakeEngine
@@ -138,7 +138,7 @@ async def test_screens_are_chinese_and_their_columns_hold(name, size, clock, tmp
     )  # fmt: skip
     async with app.run_test(size=size) as pilot:
         c = Console(app, pilot, clock)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         await c.pass_time()
         await c.press(*SCREENS[name])
         await c.pass_time()
@@ -153,7 +153,7 @@ async def test_little_of_the_overview_stays_english(clock, chinese):
     app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001, language="zh")
     async with app.run_test(size=(120, 40)) as pilot:
         c = Console(app, pilot, clock)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         await c.pass_time()
         left = {w for panel in app.overview.panels for w in LATIN.findall(panel.text)}
         left |= set(LATIN.findall(plain(app.overview.header._lines[0])))

@@ -44,10 +44,10 @@ def rows(widget):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("spec", PANELS, ids=lambda spec: spec.id)
-async def test_draws_every_state(spec, state, size, frame_of):
+async def test_draws_every_state(spec, state, size, shown_of):
     app = OnePanel(spec)
     async with app.run_test(size=size) as pilot:
-        app.panel.show(frame_of(state))
+        app.panel.show(shown_of(state))
         await pilot.pause()
         drawn = rows(app.panel)
         assert len(drawn) == size[1]
@@ -59,7 +59,7 @@ async def test_draws_every_state(spec, state, size, frame_of):
     assert any(row.strip(" │─╭╮╰╯") for row in drawn[1:])
 
 
-async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(frame_of):
+async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(shown_of):
     drawn = []
 
     def draw(frame, width, height):
@@ -67,7 +67,7 @@ async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(frame_of):
         return []
 
     app = OnePanel(replace(PANELS[0], draw=draw, detail=draw))
-    first = frame_of("typical")
+    first = shown_of("typical")
     second = replace(first)
     async with app.run_test(size=(80, 24)) as pilot:
         app.panel.show(first)
@@ -84,23 +84,23 @@ async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(frame_of):
     assert drawn[-1][1:] == (98, 29)
 
 
-async def test_old_numbers_are_dimmed_and_come_back(frame_of):
+async def test_old_numbers_are_dimmed_and_come_back(shown_of):
     app = OnePanel(PANELS[0])
     async with app.run_test(size=(80, 24)) as pilot:
-        app.panel.show(frame_of("dead"))
+        app.panel.show(shown_of("dead"))
         await pilot.pause()
         dim = style_after(app.panel, "requests")
-        app.panel.show(frame_of("typical"))
+        app.panel.show(shown_of("typical"))
         await pilot.pause()
         bright = style_after(app.panel, "requests")
     assert dim.color != bright.color
     assert bright.bold and not dim.bold
 
 
-async def test_roles_are_styled_anew_when_their_look_changes_and_only_then(frame_of):
+async def test_roles_are_styled_anew_when_their_look_changes_and_only_then(shown_of):
     app = OnePanel(PANELS[0])
     async with app.run_test(size=(80, 24)) as pilot:
-        app.panel.show(frame_of("typical"))
+        app.panel.show(shown_of("typical"))
         await pilot.pause()
         whole = Region(0, 0, 80, 24)
         styles = app.panel._component_styles["role--value"]

@@ -4,9 +4,9 @@ import pytest
 
 from console.app import build_app
 from console.recording.replay import Replay, parse_position
-from console.renderables.frame import Phase
 from console.renderables.lines import plain, width_of
 from console.renderables.playback import Playback, playback_line
+from console.renderables.screen_state import EnginePhase
 from engine.errors import ConfigError, EngineError
 from engine.simulated.fake import FakeEngine
 from engine.snapshot import SourceState
@@ -195,7 +195,7 @@ async def shown(player, size, keys, position):
     app = build_app(player, clock=player.now, refresh_hz=0.001, readonly=True)
     async with app.run_test(size=size) as pilot:
         for _ in range(500):
-            if app.bridge.phase is Phase.UP:
+            if app.bridge.phase is EnginePhase.UP:
                 break
             await pilot.pause(0.01)
         player.stop()
@@ -248,7 +248,7 @@ class Running:
     async def __aenter__(self):
         pilot = await self.context.__aenter__()
         console = Console(self.app, pilot, None)
-        await console.until(lambda: self.app.bridge.phase is Phase.UP)
+        await console.until(lambda: self.app.bridge.phase is EnginePhase.UP)
         self.player.stop()
         self.app.tick()
         return console
@@ -298,7 +298,7 @@ async def test_what_would_change_the_engine_says_that_this_is_a_recording(player
     app = build_app(player, clock=player.now, refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, None)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         await c.press("minus")
         await c.until(lambda: "this is a recording" in c.screen)
         await c.press("R")
@@ -310,7 +310,7 @@ async def test_keys_of_a_replay_do_nothing_on_an_engine():
     app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, clock)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         before = app.bridge.poll()
         await c.press("left_square_bracket", "less_than_sign", "S", "e", "E")
         assert app.screen is app.overview
@@ -324,7 +324,7 @@ async def test_what_is_seen_is_recorded(tmp_path, monkeypatch):
     app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, clock)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         await c.press("R")
         await c.until(lambda: "REC" in c.screen.splitlines()[0])
         for _ in range(6):
@@ -346,7 +346,7 @@ async def test_quitting_ends_the_recording(tmp_path, monkeypatch):
     app = build_app(FakeEngine(), refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, None)
-        await c.until(lambda: app.bridge.phase is Phase.UP)
+        await c.until(lambda: app.bridge.phase is EnginePhase.UP)
         await c.press("R")
         await c.until(lambda: app.recorder is not None and app.recorder.recorder.frames > 0)
         recorder = app.recorder.recorder

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from console.renderables import batch, kv, latency, machine, queue
-from console.renderables.frame import Frame
 from console.renderables.graphs import histogram
 from console.renderables.lines import beside, plain, text_line, width_of
+from console.renderables.screen_state import ScreenState
 from engine.snapshot import (
     AllocatorState,
     BatchState,
@@ -32,8 +32,8 @@ def text(lines):
     return "\n".join(plain(line) for line in lines)
 
 
-def frame(**sections):
-    return Frame(Snapshot(**sections))
+def shown(**sections):
+    return ScreenState(Snapshot(**sections))
 
 
 # --- histograms ------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_the_limits_of_the_last_minute_are_fractions():
     drawn = text(batch.bounds(state, 50)).splitlines()
     assert drawn[1].split()[0] == "KV" and drawn[1].endswith("71 %")
     assert drawn[2].split()[0] == "cap" and drawn[2].endswith("29 %")
-    field = next(f for f in batch.fields(frame(batch=state)) if f.label == "bound by")
+    field = next(f for f in batch.fields(shown(batch=state)) if f.label == "bound by")
     assert field.value == "KV 71 %" and field.trouble
     assert "not reported" in text(batch.bounds(BatchState(), 50))
 
@@ -106,7 +106,7 @@ POOL = KvState(
 
 @pytest.mark.parametrize("size", [(116, 36), (78, 21)])
 def test_the_pool_by_state_owner_and_age(size):
-    drawn = text(kv.detail(frame(kv=POOL), *size))
+    drawn = text(kv.detail(shown(kv=POOL), *size))
     assert "■ ■ ▣ ■ ■ ▒ · ·" in drawn
     assert "a a b + b · · ·" in drawn
     assert "a r-1 2" in drawn and "b r-22 2" in drawn and "+ shared" in drawn
@@ -115,7 +115,7 @@ def test_the_pool_by_state_owner_and_age(size):
 
 
 def test_the_contiguous_shadow_stands_beside_the_pages():
-    rows = text(kv.detail(frame(kv=POOL), 116, 36)).splitlines()
+    rows = text(kv.detail(shown(kv=POOL), 116, 36)).splitlines()
     first = next(row for row in rows if "▣" in row and "■" in row and "sealed" not in row)
     left, right = first[:56], first[59:]
     assert left.split() == ["■", "■", "▣", "■", "■", "▒", "·", "·"]
@@ -124,13 +124,13 @@ def test_the_contiguous_shadow_stands_beside_the_pages():
 
 
 def test_owners_that_nobody_asked_for_are_not_made_up():
-    drawn = text(kv.detail(frame(kv=replace(POOL, page_owners=None, page_ages=None)), 116, 36))
+    drawn = text(kv.detail(shown(kv=replace(POOL, page_owners=None, page_ages=None)), 116, 36))
     assert drawn.count("not reported, or not yet") == 2
 
 
 def test_a_letter_that_stands_for_pages_is_said():
     kv_state = replace(POOL, pages_per_letter=4)
-    assert "a cell: most of 4 pages" in text(kv.overview(frame(kv=kv_state), 116, 12))
+    assert "a cell: most of 4 pages" in text(kv.overview(shown(kv=kv_state), 116, 12))
 
 
 # --- allocators and the machine ------------------------------------------------------------------
@@ -147,12 +147,12 @@ def test_allocators_show_what_lies_idle():
 
 
 def test_a_gpu_takes_the_place_of_the_processor():
-    drawn = text(machine.overview(frame(gpus=(GPU,)), 33, 9))
+    drawn = text(machine.overview(shown(gpus=(GPU,)), 33, 9))
     for words in ("NVIDIA H200", "87 %", "92.0 GiB of 141 GiB", "512 of 700 W", "61 °C"):
         assert words in drawn
     assert "1,755 of 1,980 MHz" in drawn and "▲" not in drawn
     hot = replace(GPU, throttle=("too hot", "power cap"))
-    assert "▲ too hot, power cap" in text(machine.detail(frame(gpus=(hot,)), 116, 30))
+    assert "▲ too hot, power cap" in text(machine.detail(shown(gpus=(hot,)), 116, 30))
 
 
 def test_a_processor_shows_cores_memory_and_an_estimate_of_its_traffic():
@@ -160,19 +160,19 @@ def test_a_processor_shows_cores_memory_and_an_estimate_of_its_traffic():
         rss_bytes=640 << 20, cpu_percent=142.0, cores=2, bandwidth_bytes_s=2.6e9,
         bandwidth_peak_bytes_s=21.4e9,
     )  # fmt: skip
-    drawn = text(machine.overview(frame(memory=memory, gpus=()), 33, 6))
+    drawn = text(machine.overview(shown(memory=memory, gpus=()), 33, 6))
     assert "142 of 200 %" in drawn and "640 MiB" in drawn
     assert "≈2.6 of 21.4 GB/s" in drawn
-    detail = text(machine.detail(frame(memory=memory, gpus=()), 116, 36))
+    detail = text(machine.detail(shown(memory=memory, gpus=()), 116, 36))
     assert "GPU: none on this machine" in detail and "an estimate" in detail
 
 
 @pytest.mark.parametrize("state", ["typical", "full"])
-def test_latency_has_a_distribution_and_a_course_of_each(state, frame_of):
-    drawn = text(latency.detail(frame_of(state), 116, 36))
+def test_latency_has_a_distribution_and_a_course_of_each(state, shown_of):
+    drawn = text(latency.detail(shown_of(state), 116, 36))
     for name in ("TTFT", "TPOT", "E2E"):
         assert f"{name}, last minute" in drawn and f"{name} p99" in drawn
-    small = text(latency.detail(frame_of(state), 78, 21))
+    small = text(latency.detail(shown_of(state), 78, 21))
     assert "TTFT, last minute" in small and "TPOT p99" in small
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from console.app import build_app
 from console.locale import lang
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from engine.simulated.fake import FakeEngine
 from playbooks.optlog import OptLog
 from screens import check, settle, text_of
@@ -52,7 +52,7 @@ async def test_screen(name, clock, tmp_path, english):
     app.talk.clock = clock
     async with app.run_test(size=size) as pilot:
         for _ in range(500):
-            if app.bridge.phase is Phase.UP:
+            if app.bridge.phase is EnginePhase.UP:
                 break
             await pilot.pause(0.01)
         await pilot.press(*keys)

@@ -4,7 +4,7 @@ import pytest
 
 from builders import tiny_loaded
 from console.app import build_app
-from console.renderables.frame import Phase
+from console.renderables.screen_state import EnginePhase
 from console.screens.checklists import ChecklistScreen, ChecklistsScreen
 from console.screens.playbooks import PlaybooksScreen
 from console.screens.run import RunScreen
@@ -66,7 +66,7 @@ class Running:
     async def __aenter__(self):
         pilot = await self.context.__aenter__()
         running = Console(self.app, pilot, self.clock)
-        await running.until(lambda: self.app.bridge.phase is Phase.UP)
+        await running.until(lambda: self.app.bridge.phase is EnginePhase.UP)
         return running
 
     async def __aexit__(self, *error):
@@ -170,7 +170,7 @@ async def test_one_playbook_at_a_time_and_quitting_asks(clock, home):
         await c.press("q")
         await c.until(lambda: "Quit while a playbook runs?" in c.screen)
         await c.press("n")
-        assert run.running and c.app.bridge.phase is Phase.UP
+        assert run.running and c.app.bridge.phase is EnginePhase.UP
         await c.press("q", "y")
         await c.until(lambda: c.app._exit)
         assert run.report["state"] == "interrupted"

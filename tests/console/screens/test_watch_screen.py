@@ -5,8 +5,8 @@ import pytest
 
 from console.control.watching import build_watch
 from console.renderables.fleet import FleetRow, GroupView, head, row_line, rows_of
-from console.renderables.frame import Phase
 from console.renderables.lines import plain, width_of
+from console.renderables.screen_state import EnginePhase
 from console.screens.fleet import FleetScreen
 from engine.remote.fleet.fleet import Fleet
 from engine.snapshot import Percentiles, Snapshot
@@ -36,7 +36,7 @@ def console(clock):
         async def __aenter__(self):
             pilot = await self.context.__aenter__()
             running = Console(self.app, pilot, clock)
-            await running.until(lambda: self.app.bridge.phase is Phase.UP)
+            await running.until(lambda: self.app.bridge.phase is EnginePhase.UP)
             self.app.tick()
             self.app.tick()
             await pilot.pause()

@@ -233,8 +233,8 @@ def test_a_full_queue_says_when_to_come_again():
         content = json.dumps(SHORT).encode()
         for wire in wires:
             wire.sendall(head(length=len(content)) + content)
-        desk = served.server.app.state.desk
-        eventually(lambda: desk.choices == 3)
+        admission = served.server.app.state.admission
+        eventually(lambda: admission.choices == 3)
         refused = served.post(**SHORT)
         assert refused.status_code == 429
         assert refused.json()["error"]["type"] == "rate_limit_error"
@@ -245,7 +245,7 @@ def test_a_full_queue_says_when_to_come_again():
         for wire in wires:
             assert b" 200 " in wire.recv(1000)
             wire.close()
-        eventually(lambda: desk.choices == 0)
+        eventually(lambda: admission.choices == 0)
 
 
 def test_the_engines_own_full_queue_is_429_and_its_drain_503(served):

@@ -5,7 +5,7 @@ import random
 import threading
 
 from console.server import token_notifier as module
-from console.server.token_notifier import Channel, Outlet
+from console.server.token_notifier import Channel, TokenNotifier
 from engine.request import FinishReason
 from engine.stream import Stream
 
@@ -23,9 +23,9 @@ async def read(channel, stream):
 
 
 async def test_no_token_and_no_end_is_forgotten_under_any_timing():
-    outlet = Outlet(asyncio.get_running_loop())
+    notifier = TokenNotifier(asyncio.get_running_loop())
     streams = [Stream(str(i)) for i in range(20)]
-    channels = [Channel(outlet) for _ in streams]
+    channels = [Channel(notifier) for _ in streams]
     for stream, channel in zip(streams, channels, strict=True):
         stream.listen(channel.token, channel.ended)
     readers = [asyncio.create_task(read(c, s)) for c, s in zip(channels, streams, strict=True)]
@@ -49,9 +49,9 @@ async def test_no_token_and_no_end_is_forgotten_under_any_timing():
 
 async def test_first_tokens_and_ends_are_at_once_and_others_together(monkeypatch):
     loop = asyncio.get_running_loop()
-    outlet = Outlet(loop)
-    outlet._due = loop.time() + 0.15  # as after a sweep that cost much
-    stream, channel = Stream("r"), Channel(outlet)
+    notifier = TokenNotifier(loop)
+    notifier._due = loop.time() + 0.15  # as after a sweep that cost much
+    stream, channel = Stream("r"), Channel(notifier)
     stream.listen(channel.token, channel.ended)
     start = loop.time()
     stream.put("a", (1,))
@@ -63,7 +63,7 @@ async def test_first_tokens_and_ends_are_at_once_and_others_together(monkeypatch
     await channel.wait()
     assert loop.time() - start >= 0.14
     assert stream.poll().token_ids == (2, 3, 4, 5)
-    outlet._due = loop.time() + 10
+    notifier._due = loop.time() + 10
     stream.put("a", (6,))
     stream.close(FinishReason.STOP)
     await asyncio.wait_for(channel.wait(), 1)
@@ -72,22 +72,22 @@ async def test_first_tokens_and_ends_are_at_once_and_others_together(monkeypatch
 
 async def test_a_sweep_that_cost_much_is_followed_by_a_pause(monkeypatch):
     loop = asyncio.get_running_loop()
-    outlet = Outlet(loop)
+    notifier = TokenNotifier(loop)
     spent = iter([1.0, 1.001])
     monkeypatch.setattr(module.time, "thread_time", lambda: next(spent))
-    channel = Channel(outlet)
+    channel = Channel(notifier)
     channel.token()
     await channel.wait()
     channel.token()
     await channel.wait()
-    while not outlet._due:
+    while not notifier._due:
         await asyncio.sleep(0)
-    assert 0.03 < outlet._due - loop.time() <= 0.001 / module.SHARE
+    assert 0.03 < notifier._due - loop.time() <= 0.001 / module.SHARE
 
 
 async def test_a_reader_of_the_end_is_not_woken_by_tokens():
-    outlet = Outlet(asyncio.get_running_loop())
-    stream, channel = Stream("r"), Channel(outlet)
+    notifier = TokenNotifier(asyncio.get_running_loop())
+    stream, channel = Stream("r"), Channel(notifier)
     stream.listen(None, channel.ended)
     waiting = asyncio.create_task(channel.wait())
     stream.put("a", (1,))
@@ -98,8 +98,8 @@ async def test_a_reader_of_the_end_is_not_woken_by_tokens():
 
 
 async def test_an_end_before_anybody_listened_is_told():
-    outlet = Outlet(asyncio.get_running_loop())
-    stream, channel = Stream("r"), Channel(outlet)
+    notifier = TokenNotifier(asyncio.get_running_loop())
+    stream, channel = Stream("r"), Channel(notifier)
     stream.put("a", (1,))
     stream.close(FinishReason.STOP)
     stream.listen(channel.token, channel.ended)

@@ -1,4 +1,4 @@
-"""Job: one HTTP request's work in the engine, a stream for each prompt and choice."""
+"""OpenRequest: one HTTP request's work in the engine, a stream for each prompt and choice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from console.server.body import ClientGone
 from console.server.errors import ApiError, unavailable
-from console.server.token_notifier import Channel, Outlet
+from console.server.token_notifier import Channel, TokenNotifier
 from engine.core import Engine
 from engine.errors import EngineError
 from engine.request import FinishReason, Priority, SamplingParams
@@ -23,15 +23,15 @@ ENDS = {
 SEED_MASK = 2**63 - 1
 
 
-class Job:
+class OpenRequest:
     """Raises ApiError while it is made; then nothing has been left in the engine.
 
     `leave` may be called at any time: the engine ends what still runs.
     """
 
-    def __init__(self, engine: Engine, outlet: Outlet) -> None:
+    def __init__(self, engine: Engine, notifier: TokenNotifier) -> None:
         self._engine = engine
-        self._channel = Channel(outlet)
+        self._channel = Channel(notifier)
         self.streams: list[Stream] = []
         self.gone = False
         """The client has left, or the server ends: nobody wants the rest."""

@@ -1,4 +1,4 @@
-"""Frame: all that one drawing of the screen depends on."""
+"""ScreenState: all that one drawing of the screen depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from console.renderables.playback import Playback
 from engine.snapshot import Snapshot, SourceState
 
 
-class Phase(StrEnum):
+class EnginePhase(StrEnum):
     LOADING = "loading"
     """The engine's start() has not returned."""
     UP = "up"
@@ -18,10 +18,10 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ScreenState:
     snapshot: Snapshot = field(default_factory=Snapshot)
     history: History = field(default_factory=History)
-    phase: Phase = Phase.UP
+    phase: EnginePhase = EnginePhase.UP
     phase_s: float = 0.0
     """Seconds in this phase."""
     loading: str = ""
