@@ -62,6 +62,7 @@ class RemoteEngine(OutOfReach):
         expected: str | None = None,
         interval_s: float = INTERVAL_S,
         cap: int | None = None,
+        model: str | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,7 +71,9 @@ class RemoteEngine(OutOfReach):
         self.group = group
         self.interval_s = interval_s
         self.stale_after_s = max(5.0, 2.5 * interval_s)
-        self._client, self._probe = client, Probe(client, expected)
+        self._client, self._probe = client, Probe(client, expected, model)
+        self._expected = expected
+        self._models: tuple[str, ...] = ()
         self._cap, self._clock, self._monotonic = cap, clock, monotonic
         self._tracker = Tracker()
         self._adapter: Adapter | None = by_name(expected) if expected else None
@@ -98,7 +101,31 @@ class RemoteEngine(OutOfReach):
     @property
     def model(self) -> str | None:
         """As its API or its metrics call it."""
-        return self._card.model or self._good.engine.model
+        return self._probe.model or self._card.model or self._good.engine.model
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All on its metrics page; the numbers are of one."""
+        return self._models
+
+    def divide(self) -> list[RemoteEngine]:
+        """Engines for the other models on its page, once; this one stays with the first."""
+        if self._probe.model is not None or len(self._models) < 2:
+            return []
+        self._probe.model, *others = self._models
+        return [self._beside(model) for model in others]
+
+    def _beside(self, model: str) -> RemoteEngine:
+        return RemoteEngine(
+            self._client,
+            name=f"{self.name} {model}",
+            group=self.group,
+            expected=self._expected,
+            interval_s=self.interval_s,
+            model=model,
+            clock=self._clock,
+            monotonic=self._monotonic,
+        )
 
     @property
     def loading(self) -> str:
@@ -221,7 +248,7 @@ class RemoteEngine(OutOfReach):
             self._greet(found, now)
             self._report_changes(*before)
             self._adapter, self._card = found.adapter, self._probe.card or Card()
-            self._numbers, self._misses = numbers, 0
+            self._numbers, self._misses, self._models = numbers, 0, found.scrape.models
             self._state, self._reason = SourceState.LIVE, None
             self._seq += 1
             if found.own is not None:

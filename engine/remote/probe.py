@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.remote.adapters import known, recognise, wanted
+from engine.remote.adapters import canonical, known, recognise
 from engine.remote.adapters.base import Adapter
 from engine.remote.adapters.llamacpp import read_slots
 from engine.remote.client import Client, NoSuchPage
@@ -39,9 +39,11 @@ class Found:
 class Probe:
     """Of one target; remembers where its page is until that fails."""
 
-    def __init__(self, client: Client, expected: str | None) -> None:
+    def __init__(self, client: Client, expected: str | None, model: str | None = None) -> None:
         self._client = client
         self._expected = expected
+        self.model = model
+        """The one that is read of a page with several; None: the first."""
         self._path: str | None = None
         self._adapter: Adapter | None = None
         self._slots = True
@@ -65,7 +67,7 @@ class Probe:
             raise WrongEngine(f"expected {self._expected}, found {adapter.title}")
         if self.card is None:
             self.card = self._ask(adapter)
-        scrape = adapter.read(page)
+        scrape = adapter.scrape(page, self.model)
         scrape.model = scrape.model or self.card.model
         own = self._own() if adapter.name == "evewatch" else None
         if adapter.name == "llamacpp" and self._slots:
@@ -75,7 +77,7 @@ class Probe:
         return Found(adapter, scrape, own)
 
     def _page(self, path: str) -> Page:
-        return parse(self._client.get(path), wanted, known)
+        return parse(self._client.get(path), canonical, known)
 
     def _find_page(self) -> Page:
         """At the address given, else where engines have it."""

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.remote.metrics.buckets import Buckets, merged
-from engine.remote.metrics.metrics_page import Labels
 from engine.remote.metrics.numbers import Numbers
-from engine.remote.metrics.scrape import Scrape, Series
+from engine.remote.metrics.owners import Labels, Series
+from engine.remote.metrics.scrape import Scrape
 
 RATE_S = 10.0
 """Rates are means over so many seconds."""
+RATES = ("output_tok_s", "step_s")
+"""Gauges of how fast it goes: see `_forget_old_gauges`."""
 LATENCY_S = 60.0
 """Percentiles are of what was observed in so many seconds."""
 
@@ -42,6 +44,7 @@ class Tracker:
         self._time = 0.0
         self._steps: deque[Step] = deque()
         self._window: dict[str, Buckets] = {}
+        self._gauges: dict[str, float] = {}
         self.restarts = 0
         self.progress = 0.0
         """When a counter last grew."""
@@ -57,6 +60,7 @@ class Tracker:
         else:
             self._add(self._step(self._last, scrape, now), now)
             _remember(self._last, scrape)
+        self._forget_old_gauges(scrape, now)
         self._last, self._time = scrape, now
         return self._numbers(scrape, now)
 
@@ -88,6 +92,15 @@ class Tracker:
         self._carry(step.counters, step.buckets)
         if any(step.counters.values()) or any(step.finished.values()):
             self.progress = now
+
+    def _forget_old_gauges(self, scrape: Scrape, now: float) -> None:
+        """A gauge of a rate keeps its last value when the work ends. With nothing running, or
+        when neither it nor a counter has moved since the last look, it is no rate of now."""
+        last = self._gauges
+        self._gauges = {name: scrape.gauges[name] for name in RATES if name in scrape.gauges}
+        for name, value in self._gauges.items():
+            if scrape.running == 0 or (last.get(name) == value and self.progress < now):
+                del scrape.gauges[name]
 
     def _carry(self, counters: Mapping[str, float], buckets: Mapping[str, Buckets]) -> None:
         for name, grown in counters.items():

@@ -3,6 +3,9 @@ too, so it is asked first)."""
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 from engine.remote.adapters.base import Adapter
 from engine.remote.adapters.evewatch import EVEWATCH
 from engine.remote.adapters.llamacpp import LLAMACPP
@@ -20,11 +23,25 @@ ADAPTERS: tuple[Adapter, ...] = (
 NAMES = tuple(adapter.name for adapter in ADAPTERS)
 _PREFIXES = tuple(prefix for adapter in ADAPTERS for prefix in adapter.prefixes)
 _READ = frozenset(COMMON).union(*(adapter.reads() for adapter in ADAPTERS))
+_RESPELT = {name.replace(":", "_"): name for name in _READ if name not in COMMON}
 
 
-def wanted(name: str) -> bool:
-    """Whether some adapter reads samples of this name."""
-    return name in _READ
+@lru_cache(maxsize=1 << 14)
+def canonical(name: str) -> str | None:
+    """The name by which an adapter reads samples of this name; None: no adapter does.
+
+    Collectors respell: Ray and OpenTelemetry write _ for :, put words before the engine's name
+    and leave _total away or write it twice.
+    """
+    if name in _READ:
+        return name
+    plain = re.sub(r"[:.]", "_", name).replace("_total_total", "_total")
+    while plain:
+        for spelling in (plain, f"{plain}_total"):
+            if spelling in _RESPELT:
+                return _RESPELT[spelling]
+        plain = plain.partition("_")[2]
+    return None
 
 
 def known(name: str) -> bool:

@@ -35,6 +35,23 @@ class Adapter:
         """The samples it needs of a page."""
         return self.names.samples() | set(self.also)
 
+    def scrape(self, page: Page, model: str | None = None) -> Scrape:
+        """What the page says of one of its models, by default the first."""
+        several = self.models(page)
+        chosen = model or (several[0] if several else None)
+        scrape = self.read(page.of_model(chosen, several))
+        scrape.models = tuple(several)
+        if len(several) > 1:
+            scrape.notes.append(f"{chosen} is one of {len(several)} models on this page")
+        elif model and several != [model]:
+            scrape.notes.append(f"no model {model} is on this page")
+        for name, spelt in list(page.spelt.items())[:1]:
+            scrape.notes.append(f"the page spells {self.title}'s names otherwise: {spelt}, {name}")
+        return scrape
+
+    def models(self, page: Page) -> list[str]:
+        return page.models(*self.names.running)
+
     def read(self, page: Page) -> Scrape:
         return read(page, self.names)
 

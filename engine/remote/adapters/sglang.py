@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.remote.adapters.base import INSIDE, Adapter, prefixed
-from engine.remote.metrics.metrics_page import Labels, Page
+from engine.remote.metrics.metrics_page import Page
 from engine.remote.metrics.scrape import Names, Scrape, read
-
-SAME_WORK = ("tp_rank", "pp_rank", "moe_ep_rank", "pid")
-"""Labels that tell ranks of one engine apart."""
 
 
 class Sglang(Adapter):
     def read(self, page: Page) -> Scrape:
-        scrape = read(page, self.names, one_rank)
+        scrape = read(page, self.names)
         asked = scrape.counters.get("prompt_tokens")
         if asked and "cache_hits" in scrape.counters:
             scrape.counters["cache_queries"] = asked
         # Its pages may be single tokens, and their size is not exported: count in tokens.
         scrape.pools = tuple(replace(pool, page_tokens=1.0) for pool in scrape.pools)
         return scrape
-
-
-def one_rank(series: Iterable[Labels]) -> set[Labels]:
-    """The lowest rank of each data-parallel engine: the others report the same requests again.
-    With priorities, the series without one is the total of the others."""
-    several = list(series)
-    totals = [key for key in several if dict(key).get("priority") == ""]
-    lowest: dict[Labels, Labels] = {}
-    for key in totals or several:
-        group = tuple((name, value) for name, value in key if name not in SAME_WORK)
-        if group not in lowest or _position(key) < _position(lowest[group]):
-            lowest[group] = key
-    return set(lowest.values())
-
-
-def _position(key: Labels) -> list[tuple[int, str]]:
-    values = [dict(key).get(name, "") for name in SAME_WORK]
-    return [(int(v) if v.isascii() and v.isdigit() and len(v) < 9 else -1, v) for v in values]
 
 
 def _named(*names: str) -> tuple[str, ...]:

@@ -6,12 +6,10 @@ LLM's metrics, else the one that has spent the most time on requests (the outerm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from engine.remote.adapters.base import INSIDE, Adapter
-from engine.remote.metrics.metrics_page import Labels, Page
+from engine.remote.metrics.metrics_page import Page
 from engine.remote.metrics.numbers import Pool
-from engine.remote.metrics.scrape import Names, Scrape, Series, add_mean, read, read_process
+from engine.remote.metrics.scrape import Names, Scrape, add_mean, read
 
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
@@ -23,26 +21,24 @@ _MICRO = 1e-6
 
 
 class Triton(Adapter):
+    def models(self, page: Page) -> list[str]:
+        return []  # `read` chooses: several make an ensemble
+
     def read(self, page: Page) -> Scrape:
-        model = _model(page)
-
-        def keep(series: Iterable[Labels]) -> set[Labels]:
-            return {key for key in series if dict(key).get("model") == model}
-
-        scrape = read(page, self.names, keep)
+        model, models = _model(page), {dict(key).get("model") for key in page.values(_DONE)}
+        page = page.only(lambda key: dict(key).get("model", model) == model)
+        scrape = read(page, self.names)
         scrape.model = model
-        _read_requests(page, scrape, keep)
-        blocks = _by(page, _BLOCKS, "kv_cache_block_type", keep)
+        _read_requests(page, scrape)
+        blocks = _by(page, _BLOCKS, "kv_cache_block_type")
         if blocks:
             scrape.pools = (_pool(blocks),)
         used, total = page.values(_GPU_USED), page.values(_GPU_TOTAL)
         if used and used.keys() == total.keys():
             scrape.gauges["device_used_bytes"] = sum(used.values())
             scrape.gauges["device_total_bytes"] = sum(total.values())
-        models = {dict(key).get("model") for key in page.values(_DONE)}
         if len(models) > 1:
             scrape.notes.append(f"of {len(models)} models on this server: {model}")
-        read_process(page, scrape)
         return scrape
 
 
@@ -55,31 +51,21 @@ def _model(page: Page) -> str | None:
     return dict(by_time[0]).get("model") if by_time else None
 
 
-def _read_requests(
-    page: Page, scrape: Scrape, keep: Callable[[Iterable[Labels]], set[Labels]]
-) -> None:
+def _read_requests(page: Page, scrape: Scrape) -> None:
     """Counts, and the means of what Triton exports as sums of microseconds."""
-    states = _by(page, _REQUESTS, "request_type", keep)
+    states = _by(page, _REQUESTS, "request_type")
     scrape.running = states.get("scheduled", states.get("active"))
     scrape.waiting = states.get("waiting", scrape.waiting)
     scrape.cap = states.get("max")
     done = page.values(_DONE)
-    done = {key: done[key] for key in keep(done)}
-    failed = page.values(_FAILED)
-    scrape.finished = {"success": done, "failure": {key: failed[key] for key in keep(failed)}}
+    scrape.finished = {"success": done, "failure": page.values(_FAILED)}
     for name, metric in _SPENT.items():
         add_mean(scrape, name, page.values(metric), done, _MICRO)
-    first = page.values(f"{_FIRST}_sum")
-    if first:
-        counts = page.values(f"{_FIRST}_count")
-        add_mean(scrape, "ttft", {key: first[key] for key in keep(first)}, counts, 1e-3)
+    add_mean(scrape, "ttft", page.values(f"{_FIRST}_sum"), page.values(f"{_FIRST}_count"), 1e-3)
 
 
-def _by(
-    page: Page, name: str, label: str, keep: Callable[[Iterable[Labels]], set[Labels]]
-) -> dict[str, float]:
-    values: Series = page.values(name)
-    return {dict(key).get(label, ""): values[key] for key in keep(values) if values[key] >= 0}
+def _by(page: Page, name: str, label: str) -> dict[str, float]:
+    return {dict(key).get(label, ""): n for key, n in page.values(name).items() if n >= 0}
 
 
 def _pool(blocks: dict[str, float]) -> Pool:

@@ -7,23 +7,22 @@ from dataclasses import replace
 from engine.remote.adapters.base import INSIDE, NO_CAP, Adapter, vllm_names
 from engine.remote.metrics.metrics_page import Page
 from engine.remote.metrics.numbers import Pool
+from engine.remote.metrics.owners import Labels, owner_of
 from engine.remote.metrics.scrape import Scrape, read
 
 
 class Vllm(Adapter):
     def read(self, page: Page) -> Scrape:
         scrape = read(page, self.names)
-        caches = {
-            dict(key).get("engine", ""): dict(key) for key in page.values("vllm:cache_config_info")
-        }
+        caches = {owner_of(key): dict(key) for key in page.values("vllm:cache_config_info")}
         if caches:
             scrape.pools = tuple(_sized(pool, caches) for pool in scrape.pools)
         return scrape
 
 
-def _sized(pool: Pool, caches: dict[str, dict[str, str]]) -> Pool:
+def _sized(pool: Pool, caches: dict[Labels, dict[str, str]]) -> Pool:
     """With the size of its rank's cache; older versions have one info for all."""
-    labels = caches.get(pool.name.removeprefix("engine ")) or {}
+    labels = caches.get(pool.owner) or {}
     if not labels and len(caches) == 1:
         labels = next(iter(caches.values()))
     dtype = labels.get("cache_dtype", "auto")

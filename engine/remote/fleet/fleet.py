@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +78,21 @@ class Fleet:
         self.engines = {engine.name: engine for engine in engines}
 
     def start(self) -> None:
-        self._all("start")
+        self._each(RemoteEngine.start)
 
     def stop(self) -> None:
-        self._all("stop")
+        _together(RemoteEngine.stop, self.engines.values())
 
     def poll(self) -> None:
         """Scrape all once, at the same time."""
-        self._all("poll")
+        self._each(RemoteEngine.poll)
 
-    def _all(self, method: str) -> None:
-        with ThreadPoolExecutor(max(1, len(self.engines))) as pool:
-            list(pool.map(lambda engine: getattr(engine, method)(), self.engines.values()))
+    def _each(self, work: Callable[[RemoteEngine], object]) -> None:
+        """Of a page with several models each becomes an engine of its own."""
+        _together(work, self.engines.values())
+        parts = [(engine, *engine.divide()) for engine in self.engines.values()]
+        _together(work, [new for _, *others in parts for new in others])
+        self.engines = {engine.name: engine for several in parts for engine in several}
 
     def groups(self) -> list[Group]:
         """In the order of their first target."""
@@ -98,6 +102,11 @@ class Fleet:
         return [_group(name, several) for name, several in members.items()]
 
 
+def _together(work: Callable[[RemoteEngine], object], engines: Collection[RemoteEngine]) -> None:
+    with ThreadPoolExecutor(max(1, len(engines))) as pool:
+        list(pool.map(work, engines))
+
+
 def _group_of(engine: RemoteEngine) -> str:
     return engine.group or engine.snapshot().engine.model or UNKNOWN
 
@@ -105,21 +114,17 @@ def _group_of(engine: RemoteEngine) -> str:
 def _group(name: str, engines: Sequence[RemoteEngine]) -> Group:
     snapshots = {engine.name: engine.snapshot() for engine in engines}
     live = {n: s for n, s in snapshots.items() if s.source.state is SourceState.LIVE}
-    known = [engine.numbers for engine in engines if engine.name in live]
+    known = [n for engine in engines if engine.name in live and (n := engine.numbers) is not None]
     return Group(name, snapshots, _merged(name, live, known), odd_ones(live))
 
 
-def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers | None]) -> Snapshot:
+def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers]) -> Snapshot:
     source = Source(SourceState.LIVE, "fleet", name)
-    if not live or None in several:
+    if not several:
         return Snapshot(
             source=replace(source, state=SourceState.UNREACHABLE, reason="none is live")
         )
-    total: Numbers | None = None
-    for numbers in several:
-        assert numbers is not None
-        total = numbers if total is None else total.merge(numbers)
-    assert total is not None
+    total = reduce(Numbers.merge, several)
     models = sorted(total.models)
     return Snapshot(
         seq=sum(snapshot.seq for snapshot in live.values()),

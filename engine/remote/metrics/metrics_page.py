@@ -1,8 +1,9 @@
 """A metrics page: from bytes that nobody vouches for to samples by name.
 
 Only sample lines of names that some adapter reads are parsed, and the labels of a series once,
-not at every scrape: a fleet is polled on the machine that draws it. Types are not looked at (the
-adapters know them), so every sample keeps the name it has on the page.
+not at every scrape: a fleet is polled on the machine that draws it. Types are not looked at: the
+adapters know them. A sample is kept by the name that its engine gave it, however a collector on
+the way has respelt it. A line that is no sample is named and hides no other one.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.remote.errors import Unparsable
 from engine.remote.metrics.buckets import Buckets, from_samples
+from engine.remote.metrics.owners import Labels, Series, model_of, owned
 
 MAX_BODY = 16 << 20
 """Bytes of a page that are read at most."""
@@ -30,10 +32,10 @@ PROBED = 200
 """Lines parsed of a page that has nothing for us, to tell another program's from rubbish."""
 COMMON = ("process_start_time_seconds", "process_resident_memory_bytes")
 
-Labels = tuple[tuple[str, str], ...]
-"""Sorted; without `le`."""
-Sample = tuple[str, Labels, str | None, float]
-"""Name, labels, the bound of a bucket, value."""
+Sample = tuple[str, Labels, str | None, float, float | None]
+"""Name, labels, the bound of a bucket, value, and when it was taken (Unix s) if the page says."""
+MOST_BAD = 0.5
+"""Share of lines that are no samples from which on it is no metrics page."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _USUAL = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^{}]*\})?) ([+-]?(?:[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?|Inf)|NaN)"
@@ -48,6 +50,8 @@ class Family:
     values: dict[Labels, float] = field(default_factory=dict)
     buckets: dict[Labels, dict[float, float]] = field(default_factory=dict)
     """For a name ending in _bucket."""
+    times: dict[Labels, float] = field(default_factory=dict)
+    """Of the samples that the page dates."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,10 @@ class Page:
     names: set[str] = field(default_factory=set)
     """Of all that is some engine's, read or not: by them a page is recognised."""
     families: dict[str, Family] = field(default_factory=dict)
+    spelt: dict[str, str] = field(default_factory=dict)
+    """Names read here, and how the page spells those that it spells otherwise."""
+    model: str | None = None
+    """Whose gauges count, where the page has several models'."""
     broken: list[str] = field(default_factory=list)
     """What single samples had wrong with them, each with its name."""
 
@@ -69,10 +77,33 @@ class Page:
                 return {key: value for key, value in found.items() if math.isfinite(value)}
         return {}
 
-    def missing(self, *names: str) -> bool:
-        """A sample of theirs is there and is no number."""
-        found = next((self.families[name].values for name in names if name in self.families), {})
-        return any(not math.isfinite(value) for value in found.values())
+    def gauge(self, *names: str) -> Series:
+        """One value an owner, of the first of these names that the page has; NaN for one that is
+        there and is no number."""
+        found = next((self.families[name] for name in names if name in self.families), Family())
+        mine = {k: v for k, v in found.values.items() if model_of(k) in (None, self.model)}
+        return owned(mine or found.values, found.times)
+
+    def models(self, *names: str) -> list[str]:
+        """Those that have a series of their own, sorted."""
+        keys = next((self.families[name].values for name in names if name in self.families), {})
+        return sorted({model for model in map(model_of, keys) if model})
+
+    def of_model(self, model: str | None, several: Sequence[str]) -> Page:
+        """The page without the other ones of `several` models."""
+        page = self.only(lambda key: (of := model_of(key)) == model or of not in several)
+        page.model = model
+        return page
+
+    def only(self, keep: Callable[[Labels], bool]) -> Page:
+        """The same page without the series that are not kept."""
+        families = {}
+        for name, one in self.families.items():
+            values = {key: value for key, value in one.values.items() if keep(key)}
+            buckets = {key: bounds for key, bounds in one.buckets.items() if keep(key)}
+            if values or buckets:
+                families[name] = Family(values, buckets, one.times)
+        return replace(self, families=families)
 
     def histograms(self, *names: str) -> dict[Labels, Buckets]:
         """Series of the first of these names that the page has; broken ones are left out."""
@@ -94,23 +125,37 @@ class Page:
 
 def parse(
     body: bytes,
-    wanted: Callable[[str], bool],
+    canonical: Callable[[str], str | None],
     known: Callable[[str], bool] = lambda name: False,
 ) -> Page:
-    """The samples whose name is `wanted`, and the names that are `known`. Raises Unparsable, and
+    """The samples that some adapter reads, and the names that are `known`. Raises Unparsable, and
     nothing else.
 
-    A page without any of them is empty, and was still a metrics page.
+    `canonical` gives the name by which a sample is read, None for one that nobody reads. A page
+    without any of them is empty, and was still a metrics page.
     """
     text = _text(body)
     lines = [line for line in map(str.strip, text.split("\n")) if line and line[0] != "#"]
     named = [(_name(line), line) for line in lines]
-    chosen = [line for name, line in named if wanted(name)]
-    page = Page({name for name in {name for name, _ in named} if wanted(name) or known(name)})
-    for sample in _samples(chosen or lines[:PROBED]):
+    names = dict.fromkeys(name for name, _ in named)
+    meant = _meant(names, canonical)
+    chosen = [line for name, line in named if name in meant]
+    page = Page({name for name in names if known(name)} | set(meant.values()))
+    page.spelt = {name: own for own, name in meant.items() if own != name}
+    for sample in _samples(chosen or lines[:PROBED], page.broken):
         if chosen:
-            _add(page, sample)
+            _add(page, meant[sample[0]], sample)
     return page
+
+
+def _meant(names: Iterable[str], canonical: Callable[[str], str | None]) -> dict[str, str]:
+    """What the page's names are read as. One spelling of each: the engine's own, else the first."""
+    chosen: dict[str, str] = {}
+    for own in names:
+        name = canonical(own)
+        if name is not None and (name not in chosen or own == name):
+            chosen[name] = own
+    return {own: name for name, own in chosen.items()}
 
 
 def _finite(value: float) -> float:
@@ -138,7 +183,7 @@ def _text(body: bytes) -> str:
         raise Unparsable("an HTML page, no metrics page")
     if start.startswith(("{", "[")):
         raise Unparsable("JSON, no metrics page")
-    if not text.endswith("\n"):
+    if not text.endswith(("\n", "\n# EOF")):
         lines = text.count("\n")
         raise Unparsable(f"the page is cut off in the middle of a line, after {lines} whole ones")
     return text
@@ -149,16 +194,14 @@ def _name(line: str) -> str:
     return match[0] if match else ""
 
 
-def _samples(lines: list[str]) -> list[Sample]:
-    """Raises Unparsable naming the first line that is none."""
+def _samples(lines: list[str], broken: list[str]) -> list[Sample]:
+    """What is no sample goes to `broken`; raises Unparsable when most of it is none."""
     if not lines:
         raise Unparsable("the page has no samples")
     if len(lines) > MAX_SAMPLES:
         raise Unparsable(f"the page has more than {MAX_SAMPLES:,} samples")
-    longest = max(map(len, lines))
-    if longest > MAX_LINE:
-        raise Unparsable(f"a line of {longest:,} characters")
     read: list[Sample] = []
+    bad: list[str] = []
     end = time.monotonic() + PARSE_S
     for line in lines:
         if time.monotonic() > end:
@@ -166,29 +209,37 @@ def _samples(lines: list[str]) -> list[Sample]:
         try:
             read += _sample(line)
         except (ValueError, IndexError, KeyError, TypeError, OverflowError):
-            shown = line[:60] + ("…" if len(line) > 60 else "")
-            raise Unparsable(f"a line that is no sample: {shown!r}") from None
+            bad.append(line)
+    if bad:
+        cut = bad[0][:60] + ("…" if len(bad[0]) > 60 else "")
+        what = f"a line of {len(bad[0]):,} characters" if len(bad[0]) > MAX_LINE else repr(cut)
+        if len(bad) >= MOST_BAD * len(lines):
+            raise Unparsable(f"a line that is no sample: {what}")
+        broken.append(f"{len(bad)} of {len(lines)} lines are no samples: {what}")
     return read
 
 
 def _sample(line: str) -> list[Sample]:
     """Of a line in the usual form only the value is read again at each scrape."""
+    if len(line) > MAX_LINE:
+        raise ValueError("too long")
     usual = _USUAL.fullmatch(line)
     if usual is not None:
-        return [(*_series(usual[1]), float(usual[2]))]
-    return [(*_split(name, labels), value) for name, labels, value in _parsed(line)]
+        return [(*_series(usual[1]), float(usual[2]), None)]
+    return [(*_split(name, labels), value, at) for name, labels, value, at in _parsed(line)]
 
 
 @lru_cache(maxsize=1 << 15)
 def _series(text: str) -> tuple[str, Labels, str | None]:
-    ((name, labels, _),) = _parsed(f"{text} 0")
+    ((name, labels, *_),) = _parsed(f"{text} 0")
     return _split(name, labels)
 
 
-def _parsed(line: str) -> Iterator[tuple[str, dict[str, str], float]]:
+def _parsed(line: str) -> Iterator[tuple[str, dict[str, str], float, float | None]]:
     for family in text_string_to_metric_families(line + "\n"):
         for sample in family.samples:
-            yield sample.name, sample.labels, sample.value
+            when = None if sample.timestamp is None else float(sample.timestamp)
+            yield sample.name, sample.labels, sample.value, when
 
 
 def _split(name: str, labels: dict[str, str]) -> tuple[str, Labels, str | None]:
@@ -196,12 +247,14 @@ def _split(name: str, labels: dict[str, str]) -> tuple[str, Labels, str | None]:
     return name, tuple(sorted(labels.items())), bound
 
 
-def _add(page: Page, sample: Sample) -> None:
-    name, key, bound, value = sample
+def _add(page: Page, name: str, sample: Sample) -> None:
+    _, key, bound, value, when = sample
     family = page.families.setdefault(name, Family())
     number = _finite(value)
     if bound is None:
         family.values[key] = number
+        if when is not None:
+            family.times[key] = when
         if not math.isfinite(number):
             page.broken.append(f"{name} is {number}")
         return

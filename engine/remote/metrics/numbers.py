@@ -7,10 +7,14 @@ one part does not know is not known of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from engine.remote.metrics.buckets import Buckets
+from engine.remote.metrics.owners import Labels
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,6 +30,7 @@ class Pool:
     free: float | None = None
     bytes: float | None = None
     format: str | None = None
+    owner: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,14 @@ class Numbers:
         share = sum(u * size for u, size in zip(known, sizes, strict=True)) / sum(sizes)
         return min(max(share, min(known)), max(known))  # rounding must not leave the range
 
-    def pool_sum(self, name: str) -> float | None:
+    def pool_sum(self, field: Callable[[Pool], float | None]) -> float | None:
         """Of a field over all pools; None when one pool does not know it."""
-        values = [getattr(pool, name) for pool in self.pools]
-        return sum(values) if values and None not in values else None
+        values = [field(pool) for pool in self.pools]
+        return sum(v for v in values if v is not None) if values and None not in values else None
 
-    def pool_same(self, name: str) -> object:
+    def pool_same(self, field: Callable[[Pool], T]) -> T | None:
         """The field's value where all pools agree, else None."""
-        values = {getattr(pool, name) for pool in self.pools}
+        values = {field(pool) for pool in self.pools}
         return values.pop() if len(values) == 1 else None
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+import math
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from engine.remote.metrics.buckets import Buckets, from_samples
-from engine.remote.metrics.metrics_page import Labels, Page
+from engine.remote.metrics.metrics_page import Page
 from engine.remote.metrics.numbers import Pool
+from engine.remote.metrics.owners import Labels, Series, title, unrepeated
 
 T = TypeVar("T", bound=Sized)
-Series = dict[Labels, float]
-Keep = Callable[[Iterable[Labels]], set[Labels]]
-"""Which of a name's series count; the others repeat them."""
+V = TypeVar("V")
 NO_SUM = ("step_s", "hit_ratio")
 """Gauges that do not add up: of several ranks they are not known."""
 
@@ -23,6 +23,8 @@ class Scrape:
     """Series are kept apart by their labels: each counter restarts on its own."""
 
     model: str | None = None
+    models: tuple[str, ...] = ()
+    """All on the page; this is of `model`."""
     running: float | None = None
     waiting: float | None = None
     cap: float | None = None
@@ -72,29 +74,28 @@ class Names:
         return several.union(*plain)
 
 
-def read(page: Page, names: Names, keep: Keep = set) -> Scrape:
-    """All that `names` says, of the series that `keep` keeps."""
+def read(page: Page, names: Names) -> Scrape:
+    """All that `names` says of a page, of the page's model if it has several."""
+    waiting, also = _total(page, names.waiting), _total(page, names.also_waiting)
     scrape = Scrape(
-        model=label(page, "model_name", names.running),
-        running=_counted(page, names.running, keep),
-        waiting=_waiting(page, names, keep),
-        cap=_counted(page, names.cap, keep),
-        cap_max=_counted(page, names.cap_max, keep),
-        pools=_pools(page, names, keep),
-        notes=[],
+        model=page.model,
+        running=_total(page, names.running),
+        waiting=waiting if waiting is None or also is None else waiting + also,
+        cap=_total(page, names.cap),
+        cap_max=_total(page, names.cap_max),
+        pools=_pools(page, names),
     )
     for name, where in names.counters.items():
-        _put(scrape.counters, name, _kept(page.values(*where), keep))
-    for key, value in _kept(page.values(*names.finished), keep).items():
+        _put(scrape.counters, name, _once(page.values(*where)))
+    for key, value in _once(page.values(*names.finished)).items():
         scrape.finished.setdefault(dict(key).get(names.reason, "finished"), {})[key] = value
     for name, where in names.histograms.items():
-        series = page.histograms(*where)
-        kept = keep(series)
-        _put(scrape.histograms, name, {key: series[key] for key in series if key in kept})
+        _put(scrape.histograms, name, _once(page.histograms(*where)))
     for name, where in names.gauges.items():
-        values = _kept(page.values(*where), keep)
-        if len(values) == 1 or (values and name not in NO_SUM):
-            scrape.gauges[name] = sum(values.values())
+        several = list(page.gauge(*where).values())
+        if len(several) == 1 or (several and name not in NO_SUM):
+            total = sum(several)
+            scrape.gauges |= {name: total} if math.isfinite(total) else {}
     read_process(page, scrape)
     scrape.notes = list(dict.fromkeys(page.broken))
     return scrape
@@ -110,66 +111,35 @@ def read_process(page: Page, scrape: Scrape) -> None:
         scrape.gauges["rss_bytes"] = resident[0]
 
 
-def label(page: Page, name: str, where: tuple[str, ...]) -> str | None:
-    """The label's value where all series agree."""
-    found = {dict(key).get(name) for key in page.values(*where)} - {None, ""}
-    return found.pop() if len(found) == 1 else None
+def _total(page: Page, where: tuple[str, ...]) -> float | None:
+    """Of all owners; None when there is none, or one of them has no count."""
+    values = page.gauge(*where).values()
+    return sum(values) if values and all(v >= 0 and v < math.inf for v in values) else None
 
 
-def count(page: Page, *names: str, keep: Keep = set) -> float | None:
-    return _counted(page, names, keep)
-
-
-def _counted(page: Page, where: tuple[str, ...], keep: Keep) -> float | None:
-    """Added up; None when there is none, or one is no count."""
-    if page.missing(*where):
-        return None
-    values = _kept(page.values(*where), keep)
-    return sum(values.values()) if values and min(values.values()) >= 0 else None
-
-
-def _waiting(page: Page, names: Names, keep: Keep) -> float | None:
-    waiting = _counted(page, names.waiting, keep)
-    also = _counted(page, names.also_waiting, keep)
-    return waiting if waiting is None or also is None else waiting + also
-
-
-def _pools(page: Page, names: Names, keep: Keep) -> tuple[Pool, ...]:
-    """One a rank; a usage that is no share of 1 is not known."""
-    usage = next((page.families[n].values for n in names.usage if n in page), {})
-    kept = keep(usage)
+def _pools(page: Page, names: Names) -> tuple[Pool, ...]:
+    """One an owner; a usage that is no share of 1 is not known."""
     pools = []
-    for key in (key for key in usage if key in kept):
-        value: float | None = usage[key]
-        if value is not None and not 0 <= value <= 1:
-            if value > 1:
-                page.broken.append(f"{names.usage[0]} is {value:g}, not a share of 1")
-            value = None
+    for owner, usage in page.gauge(*names.usage).items():
+        if usage > 1:
+            page.broken.append(f"{names.usage[0]} is {usage:g}, not a share of 1")
         pools.append(
             Pool(
-                rank(key),
-                usage=value,
-                pages=_beside(page, names.pages, key),
-                page_tokens=_beside(page, names.page_tokens, key),
-                free=_beside(page, names.free_pages, key),
+                title(owner),
+                usage=usage if 0 <= usage <= 1 else None,
+                pages=_beside(page, names.pages, owner),
+                page_tokens=_beside(page, names.page_tokens, owner),
+                free=_beside(page, names.free_pages, owner),
+                owner=owner,
             )
         )
     return tuple(pools)
 
 
-def _beside(page: Page, where: tuple[str, ...], key: Labels) -> float | None:
-    """The sample with the same labels."""
-    value = page.values(*where).get(key)
-    return value if value is not None and value >= 0 else None
-
-
-def rank(key: Labels) -> str:
-    """ "engine 1", by the exporter's labels."""
-    labels = dict(key)
-    for name in ("engine", "dp_rank", "tp_rank"):
-        if labels.get(name):
-            return f"{name.removesuffix('_rank')} {labels[name]}"
-    return ""
+def _beside(page: Page, where: tuple[str, ...], owner: Labels) -> float | None:
+    """The same owner's number."""
+    value = page.gauge(*where).get(owner)
+    return value if value is not None and 0 <= value < math.inf else None
 
 
 def add_mean(scrape: Scrape, name: str, seconds: Series, count: Series, scale: float = 1.0) -> None:
@@ -185,9 +155,9 @@ def add_mean(scrape: Scrape, name: str, seconds: Series, count: Series, scale: f
     _put(scrape.histograms, name, series)
 
 
-def _kept(values: Series, keep: Keep) -> Series:
-    kept = keep(values)
-    return {key: value for key, value in values.items() if key in kept}
+def _once(series: dict[Labels, V]) -> dict[Labels, V]:
+    kept = unrepeated(series)
+    return {key: value for key, value in series.items() if key in kept}
 
 
 def _put(table: dict[str, T], name: str, series: T) -> None:

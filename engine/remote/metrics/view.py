@@ -58,17 +58,16 @@ def batch(numbers: Numbers, gauges: Mapping[str, float]) -> BatchState:
 
 
 def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:
-    page_tokens, form = numbers.pool_same("page_tokens"), numbers.pool_same("format")
     hits = _ratio(numbers.totals.get("cache_hits"), numbers.totals.get("cache_queries"))
     if hits is None:
         hits = gauges.get("hit_ratio")
     return KvState(
-        format=form if isinstance(form, str) else None,
-        page_tokens=whole(page_tokens) if isinstance(page_tokens, float) else None,
-        total=whole(numbers.pool_sum("pages")),
-        free=whole(numbers.pool_sum("free")),
+        format=numbers.pool_same(lambda pool: pool.format),
+        page_tokens=whole(numbers.pool_same(lambda pool: pool.page_tokens)),
+        total=whole(numbers.pool_sum(lambda pool: pool.pages)),
+        free=whole(numbers.pool_sum(lambda pool: pool.free)),
         usage=numbers.usage,
-        pool_bytes=whole(numbers.pool_sum("bytes")),
+        pool_bytes=whole(numbers.pool_sum(lambda pool: pool.bytes)),
         prefix_hit_ratio=hits if hits is not None and 0 <= hits <= 1 else None,
     )
 
@@ -109,6 +108,7 @@ def stages(numbers: Numbers) -> StageShares:
 def note(broken: Sequence[str], numbers: Numbers) -> str | None:
     """What is wrong with single fields, and ranks that are far apart."""
     notes = list(broken[:2])
+    silent = [pool.name for pool in numbers.pools if pool.usage is None]
     known = [pool for pool in numbers.pools if pool.usage is not None]
     if len(known) > 1:
         low = min(known, key=lambda pool: pool.usage or 0.0)
@@ -117,6 +117,9 @@ def note(broken: Sequence[str], numbers: Numbers) -> str | None:
             notes.append(
                 f"KV usage is uneven: {high.name} {high.usage:.0%}, {low.name} {low.usage:.0%}"
             )
+    if known and silent:
+        told = ", ".join(f"{pool.name} {pool.usage:.0%}" for pool in known)
+        notes.append(f"KV usage of {', '.join(silent)} is not known; {told}")
     return "; ".join(notes) or None
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.remote.adapters import recognise, wanted
+from engine.remote.adapters import canonical, recognise
 from engine.remote.metrics.metrics_page import parse
 from engine.remote.metrics.scrape import Scrape
 from engine.remote.tracker import LATENCY_S, RATE_S, Tracker
@@ -29,7 +29,7 @@ def vllm(tokens=0.0, stop=0, running=0, waiting=0, started=100.0, ttft=None, eng
 
 
 def read(body):
-    found = parse(body, wanted)
+    found = parse(body, canonical)
     return recognise(found).read(found)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.remote.adapters import known, recognise, wanted
+from engine.remote.adapters import canonical, known, recognise
 from engine.remote.adapters.llamacpp import read_slots
 from engine.remote.client import MAX_BODY
 from engine.remote.errors import Unparsable
@@ -79,21 +79,21 @@ def test_a_page_without_end_is_capped():
     snapshot = Server(lambda request: httpx.Response(200, content=endless())).attach().poll()
     assert snapshot.source.state is UNPARSABLE and "16 MiB" in snapshot.source.reason
     with pytest.raises(Unparsable, match="16 MiB"):
-        parse(line * (MAX_BODY // len(line) + 1), wanted)
+        parse(line * (MAX_BODY // len(line) + 1), canonical)
 
 
 def test_a_line_without_end_and_samples_without_number_are_refused():
     with pytest.raises(Unparsable, match="characters"):
-        parse(b'vllm:num_requests_running{a="' + b'\\"' * 100_000 + b'"} 1\n', wanted)
+        parse(b'vllm:num_requests_running{a="' + b'\\"' * 100_000 + b'"} 1\n', canonical)
     with pytest.raises(Unparsable, match="samples"):
-        parse(b"vllm:num_requests_running 1\n" * 100_001, wanted)
+        parse(b"vllm:num_requests_running 1\n" * 100_001, canonical)
 
 
 def test_a_family_written_twice_counts_once():
     once = page("vllm/busy")
     twice = once + once
     assert Server(twice).attach().poll().batch.running == 11
-    found, again = parse(once, wanted), parse(twice, wanted)
+    found, again = parse(once, canonical), parse(twice, canonical)
     assert {n: f.values for n, f in found.families.items()} == {
         n: f.values for n, f in again.families.items()
     }
@@ -128,7 +128,7 @@ def test_lines_in_the_usual_form_read_as_the_parser_reads_them(name):
     lines = [line for line in page(name).decode().splitlines() if line and line[0] != "#"]
     assert len(lines) > 10
     for line in lines:
-        parsed = [(*_split(n, labels), value) for n, labels, value in _parsed(line)]
+        parsed = [(*_split(n, labels), *rest) for n, labels, *rest in _parsed(line)]
         assert _USUAL.fullmatch(line) and _sample(line) == parsed
 
 
@@ -140,7 +140,7 @@ BUSY = page("vllm/busy")
 def only_trouble(body):
     """Parsing gives a page or Unparsable; and what is recognised reads without an error."""
     try:
-        found = parse(body, wanted, known)
+        found = parse(body, canonical, known)
     except Unparsable as error:
         assert str(error) and "\n" not in str(error)
         return
