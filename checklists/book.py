@@ -8,37 +8,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import tomli
+from annotated_types import MinLen
 
 from checklists.checks import Expectation, ItemResult, check_look, parse_expectation
+from checklists.tomlfile import STRICT, Location, TomlFile
 from engine.errors import ConfigError
 
 FOLDER = Path(__file__).parent
 NOT_LISTS = ("troubleshooting",)
-SCHEMA = 1
 KINDS = ("auto", "human")
-SEVERITIES = ("must", "should")
-WHENS = ("load", "idle")
 YES, NO, NOT_APPLICABLE = "yes", "no", "n/a"
 ANSWERS = (YES, NO, NOT_APPLICABLE)
+Text = Annotated[str, MinLen(1)]
+TRIMMED = STRICT | {"str_strip_whitespace": True, "validate_default": True}
 
 
 @dataclass(frozen=True)
 class Item:
-    id: str
-    text: str
+    __pydantic_config__ = TRIMMED
+    id: Text
+    text: Text
     """What is to be so, as a statement."""
-    kind: str = "human"
-    """auto | human"""
-    owner: str = ""
-    why: str = ""
+    kind: Literal["auto", "human"] = "human"
+    owner: Text = ""
+    why: Text = ""
     undo: str = ""
     """How to take back what the item asks for."""
-    severity: str = "must"
+    severity: Literal["must", "should"] = "must"
     """must: without it the list fails; should: without it the list warns."""
     look: str | None = None
     """Of an automatic item, where: snapshot.kv.usage, config.kv_format, environment.driver,
@@ -47,7 +47,7 @@ class Item:
     """What is right: "<= 0.8", "== live", "in cpu triton", "known"."""
     fails: str | None = None
     """What is wrong; between the two it warns. None: whatever is not right."""
-    when: str = "load"
+    when: Literal["load", "idle"] = "load"
     """The Snapshot that it is answered from: under load, or at idle after it."""
     remedy: str = ""
     """What to do when it is not so."""
@@ -61,6 +61,15 @@ class Item:
     @property
     def failure(self) -> Expectation | None:
         return None if self.fails is None else parse_expectation(self.fails)
+
+
+@dataclass(frozen=True)
+class ChecklistFile:
+    __pydantic_config__ = STRICT
+    schema: Literal[1] = 1
+    title: str | None = None
+    about: str = ""
+    item: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Checklist:
 class Answer:
     """A human's."""
 
+    __pydantic_config__ = STRICT
     answer: str
     """yes | no | n/a"""
     by: str | None = None
@@ -94,7 +104,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Line:
+class AnsweredItem:
     """An item and what came of it."""
 
     item: Item
@@ -104,9 +114,9 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChecklistResult:
     checklist: Checklist
-    lines: tuple[Line, ...]
+    lines: tuple[AnsweredItem, ...]
 
     @property
     def verdict(self) -> str:
@@ -120,7 +130,7 @@ class Outcome:
         return "warn" if every - {"pass"} else "pass"
 
     @property
-    def open(self) -> list[Line]:
+    def open(self) -> list[AnsweredItem]:
         return [line for line in self.lines if line.result.verdict != "pass"]
 
     def counts(self) -> dict[str, int]:
@@ -135,7 +145,7 @@ def merge(
     checklist: Checklist,
     automatic: Mapping[str, ItemResult],
     answers: Mapping[str, Answer],
-) -> Outcome:
+) -> ChecklistResult:
     """Every item with its result. Raises ConfigError for answers to items that there are not.
 
     A human may answer an automatic item only where the tool found nothing out.
@@ -146,10 +156,14 @@ def merge(
             raise ConfigError(
                 f"answers: {checklist.name} has no item {name!r}; it has {', '.join(sorted(known))}"
             )
-    return Outcome(checklist, tuple(_line(item, automatic, answers) for item in checklist.items))
+    return ChecklistResult(
+        checklist, tuple(_line(item, automatic, answers) for item in checklist.items)
+    )
 
 
-def _line(item: Item, automatic: Mapping[str, ItemResult], answers: Mapping[str, Answer]) -> Line:
+def _line(
+    item: Item, automatic: Mapping[str, ItemResult], answers: Mapping[str, Answer]
+) -> AnsweredItem:
     seen = automatic.get(item.id) if item.kind == "auto" else None
     if seen is not None and seen.verdict != "unknown":
         if item.id in answers:
@@ -157,12 +171,12 @@ def _line(item: Item, automatic: Mapping[str, ItemResult], answers: Mapping[str,
                 f"answers: {item.id} was found out ({seen.verdict}: {seen.evidence}); a human "
                 "answers only what the tool cannot see"
             )
-        return Line(item, seen)
+        return AnsweredItem(item, seen)
     given = answers.get(item.id)
     if given is None:
-        return Line(item, seen or ItemResult("unknown", "nobody has answered"))
+        return AnsweredItem(item, seen or ItemResult("unknown", "nobody has answered"))
     unseen = f" (not seen by the tool: {seen.evidence})" if seen is not None else ""
-    return Line(item, _judged(given, item, unseen), given.by)
+    return AnsweredItem(item, _judged(given, item, unseen), given.by)
 
 
 def _judged(given: Answer, item: Item, unseen: str) -> ItemResult:
@@ -179,23 +193,15 @@ def read_answers(path: Path, by: str | None = None) -> dict[str, Answer]:
 
     `by` stands where the file names nobody. Raises ConfigError.
     """
-    data = _toml(path, f"answers {path}")
-    table = data.pop("answers", data if "answers" not in data else {})
+    file = TomlFile(path, "answers")
+    at: Location = ("answers",) if "answers" in file.data else ()
+    table = file.data["answers"] if at else file.data
     if not isinstance(table, dict):
-        raise ConfigError(f"answers {path}: [answers] must be a table")
-    found = {}
+        raise file.wrong(at, "[answers] must be a table")
     for name, given in table.items():
         row = {"answer": given} if isinstance(given, str) else given
-        if not isinstance(row, dict) or set(row) - {"answer", "by", "note"}:
-            raise ConfigError(
-                f'answers {path}: {name}: expected "yes", "no", or a table of answer, by and note'
-            )
-        try:
-            texts = {key: str(value) for key, value in row.items()}
-            found[name] = Answer(**{"by": by, **texts})  # type: ignore[arg-type]
-        except (TypeError, ConfigError) as error:
-            raise ConfigError(f"answers {path}: {name}: {error}") from error
-    return found
+        table[name] = {"by": by, **row} if isinstance(row, dict) else row
+    return {name: file.read(Answer, (*at, name)) for name in table}
 
 
 def template(checklist: Checklist) -> str:
@@ -228,78 +234,45 @@ def load(name: str | Path) -> Checklist:
                 f"checklist {str(name)!r}: no such file, and none that ships; those that ship: "
                 f"{', '.join(names())}"
             )
-    where = f"checklist {path.name}"
-    data = _toml(path, where)
-    schema = data.pop("schema", SCHEMA)
-    if schema != SCHEMA:
-        raise ConfigError(f"{where}: schema {schema!r} is not known; this version reads {SCHEMA}")
-    rows = data.pop("item", [])
-    title, about = data.pop("title", path.stem), data.pop("about", "")
-    for key, value in (("title", title), ("about", about)):
-        if not isinstance(value, str):
-            raise ConfigError(f"{where}: {key}: expected text, got {value!r}")
-    if data:
-        raise ConfigError(f"{where}: unknown key {next(iter(data))!r}; known: title, about, item")
-    if not isinstance(rows, list) or not rows:
-        raise ConfigError(f"{where}: expected [[item]] tables")
-    items = tuple(_item(row, f"{where}, item {i + 1}") for i, row in enumerate(rows))
-    _check_unique([item.id for item in items], where)
-    return Checklist(path.stem, title, " ".join(about.split()), items)
+    file = TomlFile(path, "checklist")
+    found = file.read(ChecklistFile)
+    if not found.item:
+        raise file.wrong((), "expected [[item]] tables, one at least")
+    for i, item in enumerate(found.item):
+        _check_item(file, i, item, [other.id for other in found.item[:i]])
+    items = tuple(_on_one_line(item) for item in found.item)
+    return Checklist(path.stem, found.title or path.stem, " ".join(found.about.split()), items)
 
 
-def _item(row: Any, where: str) -> Item:
-    known = {f.name for f in fields(Item)}
-    if not isinstance(row, dict):
-        raise ConfigError(f"{where}: expected a table")
-    for key, value in row.items():
-        if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
-        if not isinstance(value, str):
-            raise ConfigError(f"{where}: {key}: expected text, got {value!r}")
-    for key in ("id", "text", "owner", "why"):
-        if not row.get(key, "").strip():
-            raise ConfigError(f"{where}: {key} is missing")
-    item = Item(**{key: " ".join(value.split()) for key, value in row.items()})
-    where = f"{where} ({item.id})"
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", item.id):
-        raise ConfigError(f"{where}: id: expected small letters, digits and _")
-    for name, allowed in (("kind", KINDS), ("severity", SEVERITIES), ("when", WHENS)):
-        if getattr(item, name) not in allowed:
-            raise ConfigError(f"{where}: {name} {getattr(item, name)!r} is not one of "
-                              f"{', '.join(allowed)}")  # fmt: skip
-    _check_look(item, where)
-    return item
+def _on_one_line(item: Item) -> Item:
+    """Texts that a file breaks over lines."""
+    given = ((f.name, getattr(item, f.name)) for f in fields(item))
+    texts: dict[str, Any] = {name: " ".join(v.split()) for name, v in given if v is not None}
+    return replace(item, **texts)
 
 
-def _check_look(item: Item, where: str) -> None:
+def _check_item(file: TomlFile, number: int, item: Item, before: Sequence[str]) -> None:
     """What an automatic item looks at must exist, and a human one looks at nothing."""
+
+    def wrong(key: str, what: str) -> ConfigError:
+        return file.wrong(("item", number, key), f"{key}: {what}")
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", item.id):
+        raise wrong("id", f"expected small letters, digits and _, got {item.id!r}")
+    if item.id in before:
+        raise wrong("id", f"{item.id!r} is there twice")
+    given = [key for key in ("look", "expect", "fails") if getattr(item, key) is not None]
     if item.kind == "human":
-        if item.look or item.expect or item.fails:
-            raise ConfigError(f"{where}: look, expect and fails belong to automatic items")
+        if given:
+            raise wrong(given[0], "look, expect and fails belong to automatic items")
         return
     if item.look is None:
-        raise ConfigError(f"{where}: an automatic item needs `look`")
-    try:
-        check_look(item.look)
-        if not item.look.startswith("environment.") and item.expect is None:
-            raise ConfigError('`expect` is missing, like "<= 0.8"')
-        for text in (item.expect, item.fails):
-            if text is not None:
-                parse_expectation(text)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _check_unique(ids: Sequence[str], where: str) -> None:
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        raise ConfigError(f"{where}: id {twice[0]!r} is there twice")
-
-
-def _toml(path: Path, where: str) -> dict[str, Any]:
-    try:
-        return tomli.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot be read ({error})") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"{where}: not valid TOML: {error}") from error
+        raise wrong("look", "an automatic item needs `look`")
+    if not item.look.startswith("environment.") and item.expect is None:
+        raise wrong("expect", '`expect` is missing, like "<= 0.8"')
+    readers = {"look": check_look, "expect": parse_expectation, "fails": parse_expectation}
+    for key in given:
+        try:
+            readers[key](getattr(item, key))
+        except ConfigError as error:
+            raise wrong(key, str(error)) from None

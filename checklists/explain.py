@@ -14,11 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import tomli
-
-from engine.errors import ConfigError
+from checklists.tomlfile import STRICT, TomlFile
 
 PATH = Path(__file__).with_name("troubleshooting.toml")
 K1, B = 1.2, 0.5
@@ -67,6 +65,7 @@ _TO_ROOT = {word: group[0] for group in reversed(SYNONYMS) for word in group}
 
 @dataclass(frozen=True)
 class Entry:
+    __pydantic_config__ = STRICT
     id: str
     symptom: str
     likely: str
@@ -75,8 +74,7 @@ class Entry:
     """Commands of this tool."""
     look_for: str
     remedy: str
-    applies: str
-    """live | restart"""
+    applies: Literal["live", "restart"]
     undo: str
     also: tuple[str, ...] = ()
     """Other words for the symptom."""
@@ -171,33 +169,20 @@ def _stem(word: str) -> str:
     return word
 
 
+@dataclass(frozen=True)
+class Reference:
+    """The whole file."""
+
+    __pydantic_config__ = STRICT
+    schema: Literal[1] = 1
+    entry: tuple[Entry, ...] = ()
+
+
 def load_entries(path: Path = PATH) -> list[Entry]:
     """Raises ConfigError."""
-    where = path.name
-    try:
-        data = tomli.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot be read ({error})") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"{where}: not valid TOML: {error}") from error
-    rows = data.get("entry", [])
-    entries = [_entry(row, f"{where}, entry {i + 1}") for i, row in enumerate(rows)]
-    ids = [entry.id for entry in entries]
-    if len(set(ids)) != len(ids):
-        raise ConfigError(f"{where}: two entries have the same id")
-    return entries
-
-
-def _entry(row: dict[str, Any], where: str) -> Entry:
-    known = {f.name for f in fields(Entry)}
-    for key in row:
-        if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    try:
-        entry = Entry(**values)
-    except TypeError as error:
-        raise ConfigError(f"{where}: a key is missing ({error})") from error
-    if entry.applies not in ("live", "restart"):
-        raise ConfigError(f"{where}: applies {entry.applies!r} is not live or restart")
-    return entry
+    file = TomlFile(path, "reference")
+    entries = file.read(Reference).entry
+    for i, entry in enumerate(entries):
+        if entry.id in (other.id for other in entries[:i]):
+            raise file.wrong(("entry", i, "id"), f"id {entry.id!r} is there twice")
+    return list(entries)

@@ -100,7 +100,7 @@ def checked(model: type[Model], given: Any) -> Model:
     try:
         found: Model = adapter(model).validate_json(text)
     except ValidationError as error:
-        first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
+        first = min(error.errors(include_url=False), key=lambda e: e["type"] in ABSENT)
         raise FieldError(tuple(first["loc"]), _words(dict(first), model, given)) from None
     return found
 
@@ -117,6 +117,8 @@ def adapter(model: type[Any]) -> Any:
     return _adapters[model]
 
 
+ABSENT = ("missing", "string_too_short")
+"""Told last: what is there under a wrong name is missing under the right one."""
 _EXPECTED = {
     "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
     "string_type": "a text", "bool_type": "true or false", "tuple_type": "a list",
@@ -127,16 +129,15 @@ _EXPECTED = {
 
 def _words(error: Mapping[str, Any], model: type[Any], given: Any) -> str:
     kind, value, limits = error["type"], error.get("input"), error.get("ctx") or {}
-    if kind == "missing":
+    if kind in ABSENT:
         return "is missing"
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         known = known_keys(model, error["loc"][:-1])
         return unknown("key", error["loc"][-1], known)
     shown = f"got {_shown(value)}"
     if kind == "literal_error":
-        return f"expected one of {limits['expected'].replace(' or ', ', ')}, {shown}".replace(
-            "'", "", limits["expected"].count("'")
-        )
+        known = limits["expected"].replace(" or ", ", ").replace("'", "")
+        return f"expected {'one of ' if ', ' in known else ''}{known}, {shown}"
     for name, word in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         if name in limits:
             return f"expected {word} {limits[name]:g}, {shown}"

@@ -81,7 +81,7 @@ def compare(
     """
     check_exports(export)
     from playbooks.measure.compare import run_compare
-    from playbooks.measure.experiment import Size, WorkSpec, find_experiment
+    from playbooks.measure.experiment import ExperimentSize, WorkSpec, find_experiment
     from playbooks.optlog.automatic import of_compare
     from playbooks.steps.models import Compare
 
@@ -92,7 +92,7 @@ def compare(
         work = WorkSpec(
             prompt_mean, output_mean, sigma, sigma, int(8 * (prompt_mean + output_mean))
         )
-        size = Size(repeats=repeats or 3, batch_requests=requests or 32)
+        size = ExperimentSize(repeats=repeats or 3, batch_requests=requests or 32)
         found = _from_flags(changes or [], work, size, rate)
     judged = quality if quality is not None else experiment is not None and not quick
     options = Compare(experiment or "", quick, judged, scale, repeats, rate, allow_many, seed)

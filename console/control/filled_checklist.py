@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from checklists import book
-from checklists.book import Answer, Checklist, Outcome
+from checklists.book import Answer, Checklist, ChecklistResult
 from checklists.checks import ItemResult
 
 
@@ -24,7 +24,7 @@ class FilledChecklist:
         return {name: a for name, a in self.answers.items() if name not in seen}
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ChecklistResult:
         return book.merge(self.checklist, self.automatic, self.counted)
 
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from checklists.book import ANSWERS, Answer
-from checklists.book import Line as ItemLine
+from checklists.book import ANSWERS, Answer, AnsweredItem
 from checklists.checks import answer
 from console import actions
 from console.control.filled_checklist import FilledChecklist
@@ -65,7 +64,7 @@ class ChecklistsScreen(ListScreen[FilledChecklist]):
             self.app.push_screen(ChecklistScreen(self.pane.choice))
 
 
-class ChecklistScreen(ListScreen[ItemLine]):
+class ChecklistScreen(ListScreen[AnsweredItem]):
     PLACE = actions.CHECKLIST
     BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLIST, actions.FILTER)]
     HAS_DETAIL = True
@@ -82,16 +81,16 @@ class ChecklistScreen(ListScreen[ItemLine]):
         self.TITLE_TEXT = filled.checklist.title
         super().__init__()
 
-    def make_pane(self) -> ListPane[ItemLine]:
+    def make_pane(self) -> ListPane[AnsweredItem]:
         return ListPane(
             lambda line: line.item.id, item_row, opens="screen.answer_item",
             on_choice=self.show_detail,
         )  # fmt: skip
 
-    def items(self) -> Sequence[ItemLine]:
+    def items(self) -> Sequence[AnsweredItem]:
         return self.filled.outcome.lines
 
-    def words_of(self, item: ItemLine) -> str:
+    def words_of(self, item: AnsweredItem) -> str:
         i = item.item
         return f"{i.id} {i.text} {i.kind} {i.severity} {i.owner} {item.result.verdict}"
 
@@ -101,7 +100,7 @@ class ChecklistScreen(ListScreen[ItemLine]):
         title = (Span(f"{self.TITLE_TEXT}  ", "title"), verdict_span(outcome.verdict))
         return (*title, Span(f"  {counts}", "faint"))
 
-    def detail_lines(self, item: ItemLine, width: int) -> tuple[Line, Sequence[Line]]:
+    def detail_lines(self, item: AnsweredItem, width: int) -> tuple[Line, Sequence[Line]]:
         i, found = item.item, item.result
         who = f" by {item.by}" if item.by else ""
         lines = [*words(i.text, width, role="value")]
@@ -207,7 +206,7 @@ class ChecklistScreen(ListScreen[ItemLine]):
         export_outcome(self.console_app, self.filled)
 
 
-def item_row(line: ItemLine, width: int) -> Line:
+def item_row(line: AnsweredItem, width: int) -> Line:
     kind = "auto " if line.item.kind == "auto" else "human"
     must = "must  " if line.item.severity == "must" else "should"
     state = _padded(verdict_span(line.result.verdict), 10)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.environment.facts import Facts
-from playbooks.environment.table import Table
+from playbooks.environment.table import CompatibilityTable
 from playbooks.environment.versions import at_least, local, parts
 
 
-def judge_driver(facts: Facts, table: Table) -> Iterator[Check]:
-    cuda, source = facts.torch.cuda, table.text("driver", "source")
+def judge_driver(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+    cuda, source = facts.torch.cuda, table.driver.source
     if facts.nvml_error is not None:
         remedy = "reboot, or load the kernel module that belongs to the installed driver library"
         yield Check(
@@ -25,18 +25,18 @@ def judge_driver(facts: Facts, table: Table) -> Iterator[Check]:
         yield Check("driver", WARN, facts.driver, why, source=source)
     elif not at_least(facts.driver, least):
         why = f"torch is built for CUDA {cuda}, which needs driver {least} or newer"
-        yield Check("driver", FAIL, facts.driver, why, table.text("driver", "remedy"), source)
+        yield Check("driver", FAIL, facts.driver, why, table.driver.remedy, source)
     elif facts.driver_cuda and parts(facts.driver_cuda) < parts(cuda)[:2]:
         why = (
             f"it knows CUDA {facts.driver_cuda} and torch is built for {cuda}: works by "
             "minor-version compatibility, without JIT of newer PTX"
         )
-        yield Check("driver", WARN, facts.driver, why, table.text("driver", "remedy"), source)
+        yield Check("driver", WARN, facts.driver, why, table.driver.remedy, source)
     else:
         yield Check("driver", PASS, facts.driver, f"new enough for CUDA {cuda}", source=source)
 
 
-def judge_gpu_code(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_gpu_code(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     """Has torch machine code, or PTX, for each GPU?"""
     torch = facts.torch
     if not facts.gpus or torch.cuda is None or not torch.archs:
@@ -56,7 +56,7 @@ def judge_gpu_code(facts: Facts, table: Table) -> Iterator[Check]:
                 gpu.capability,
                 why,
                 "install a torch that is built for this GPU",
-                table.text("dropped", "source") if too_old else "vllm#16901",
+                table.dropped.source if too_old else "vllm#16901",
             )
         else:
             yield Check("gpu_code", PASS, gpu.capability, f"torch has code for {gpu.name}")
@@ -82,7 +82,7 @@ def runs_on(capability: str, archs: tuple[str, ...]) -> bool:
     return False
 
 
-def judge_cuda_builds(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_cuda_builds(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     """Wheels that were built for another CUDA than torch."""
     cuda = facts.torch.cuda
     if cuda is None:
@@ -134,7 +134,7 @@ def _suffix(name: str) -> int | None:
     return int(tail) if "-cu" in name and tail.isdigit() else None
 
 
-def judge_copies(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_copies(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     """One process must hold one copy of a library that keeps state."""
     versions = {"nccl": facts.torch.nccl, "cudnn": _cudnn(facts.torch.cudnn)}
     for name, source in (("nccl", "vllm#1726"), ("cudnn", ""), ("cudart", "")):

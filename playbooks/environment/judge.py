@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from playbooks.environment import cuda, machine, packages
 from playbooks.environment.check import Check
 from playbooks.environment.facts import Facts
-from playbooks.environment.table import Table
+from playbooks.environment.table import CompatibilityTable
 
-JUDGES: tuple[Callable[[Facts, Table], Iterator[Check]], ...] = (
+JUDGES: tuple[Callable[[Facts, CompatibilityTable], Iterator[Check]], ...] = (
     packages.judge_python,
     packages.judge_libc,
     packages.judge_torch,
@@ -30,5 +30,5 @@ JUDGES: tuple[Callable[[Facts, Table], Iterator[Check]], ...] = (
 )
 
 
-def judge(facts: Facts, table: Table) -> list[Check]:
+def judge(facts: Facts, table: CompatibilityTable) -> list[Check]:
     return [check for each in JUDGES for check in each(facts, table)]

@@ -6,36 +6,36 @@ from collections.abc import Iterator
 
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.environment.facts import Facts
-from playbooks.environment.table import Table
+from playbooks.environment.table import CompatibilityTable
 from playbooks.environment.versions import at_least, begins
 
 
-def judge_python(facts: Facts, table: Table) -> Iterator[Check]:
-    rule, source = table.data["python"], table.text("python", "source")
-    if not at_least(facts.python, rule["least"]):
-        why = f"EveWatch needs {rule['least']} or newer"
+def judge_python(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+    rule, source = table.python, table.python.source
+    if not at_least(facts.python, rule.least):
+        why = f"EveWatch needs {rule.least} or newer"
         yield Check("python", FAIL, facts.python, why, "install a newer Python", source)
-    elif not any(begins(facts.python, known) for known in rule["known"]):
-        why = f"nobody has tried it; known: {', '.join(rule['known'])}"
+    elif not any(begins(facts.python, known) for known in rule.known):
+        why = f"nobody has tried it; known: {', '.join(rule.known)}"
         yield Check("python", WARN, facts.python, why, "run the tests on it first", source)
     else:
         yield Check("python", PASS, facts.python, "known to work", source=source)
 
 
-def judge_libc(facts: Facts, table: Table) -> Iterator[Check]:
-    rule, torch = table.data["libc"], facts.torch.version
+def judge_libc(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+    rule, torch = table.libc, facts.torch.version
     name, _, version = (facts.libc or "").partition(" ")
     if facts.system != "Linux" or name != "glibc" or not torch:
         yield Check("libc", SKIP, facts.libc or "–", "not glibc on Linux: torch has other builds")
-    elif at_least(torch, rule["torch"]) and not at_least(version, rule["least"]):
-        why = f"torch {torch} is built for glibc {rule['least']} or newer"
-        yield Check("libc", FAIL, facts.libc or "", why, "use a newer system", rule["source"])
+    elif at_least(torch, rule.torch) and not at_least(version, rule.least):
+        why = f"torch {torch} is built for glibc {rule.least} or newer"
+        yield Check("libc", FAIL, facts.libc or "", why, "use a newer system", rule.source)
     else:
         why = f"torch {torch} is content with it"
-        yield Check("libc", PASS, facts.libc or "", why, source=rule["source"])
+        yield Check("libc", PASS, facts.libc or "", why, source=rule.source)
 
 
-def judge_torch(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_torch(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     torch = facts.torch
     if torch.error is not None:
         what = torch.version or "not installed"
@@ -54,7 +54,7 @@ def judge_torch(facts: Facts, table: Table) -> Iterator[Check]:
         yield Check("torch", PASS, version, f"{build} build, imports")
 
 
-def judge_triton(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_triton(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     needs_it = facts.torch.cuda is not None and bool(facts.gpus)
     if facts.triton_error is not None:
         yield Check(
@@ -74,8 +74,8 @@ def judge_triton(facts: Facts, table: Table) -> Iterator[Check]:
         yield from _triton_pair(facts, facts.triton, table)
 
 
-def _triton_pair(facts: Facts, triton: str, table: Table) -> Iterator[Check]:
-    torch, source = facts.torch.version, table.text("triton", "source")
+def _triton_pair(facts: Facts, triton: str, table: CompatibilityTable) -> Iterator[Check]:
+    torch, source = facts.torch.version, table.triton.source
     if torch is None:
         yield Check("triton", WARN, triton, "no torch to hold it against", source=source)
         return
@@ -89,10 +89,10 @@ def _triton_pair(facts: Facts, triton: str, table: Table) -> Iterator[Check]:
         yield Check("triton", PASS, triton, f"torch {torch} asks for {wanted}", source=source)
     else:
         why = f"torch {torch} asks for triton {wanted}"
-        yield Check("triton", FAIL, triton, why, table.text("triton", "remedy"), source)
+        yield Check("triton", FAIL, triton, why, table.triton.remedy, source)
 
 
-def judge_breaks(facts: Facts, table: Table) -> Iterator[Check]:
+def judge_breaks(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
     versions = {
         "python": facts.python,
         "torch": facts.torch.version,

@@ -10,13 +10,13 @@ from engine.errors import ConfigError
 from playbooks.environment.check import FAIL, PASS, WARN
 from playbooks.environment.facts import Facts, gather, mapped_libraries, maps_of
 from playbooks.environment.judge import judge
-from playbooks.environment.table import Table, shipped
+from playbooks.environment.table import CompatibilityTable, shipped
 
 SCHEMA = 1
 
 
 def examine(
-    facts: Facts | None = None, table: Table | None = None, pid: int | None = None
+    facts: Facts | None = None, table: CompatibilityTable | None = None, pid: int | None = None
 ) -> dict[str, Any]:
     """Gather (unless `facts` are given) and judge.
 

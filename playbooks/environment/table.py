@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-import tomli
-
+from checklists.tomlfile import STRICT, TomlFile
 from engine.errors import ConfigError
 from playbooks.environment.versions import begins, matches, parts
+from playbooks.steps.fields import Reads
 
 PATH = Path(__file__).with_name("compatibility.toml")
 NAMES = ("python", "torch", "triton", "numpy", "driver", "cuda", "vllm", "flash-attn")
@@ -19,11 +19,55 @@ NAMES = ("python", "torch", "triton", "numpy", "driver", "cuda", "vllm", "flash-
 
 
 @dataclass(frozen=True)
-class Rule:
+class PythonVersions:
+    __pydantic_config__ = STRICT
+    least: str
+    known: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class LibcVersion:
+    """glibc that torch's Linux wheels need, from which torch on."""
+
+    __pydantic_config__ = STRICT
+    torch: str
+    least: str
+    source: str
+
+
+@dataclass(frozen=True)
+class TritonVersions:
+    __pydantic_config__ = STRICT
+    source: str
+    remedy: str
+    of_torch: dict[str, str]
+
+
+@dataclass(frozen=True)
+class DriverVersions:
+    __pydantic_config__ = STRICT
+    source: str
+    remedy: str
+    least: dict[str, str]
+    """By major version of CUDA."""
+
+
+@dataclass(frozen=True)
+class DroppedCapabilities:
+    __pydantic_config__ = STRICT
+    source: str
+    below: dict[str, str]
+    """By major version of CUDA."""
+
+
+@dataclass(frozen=True)
+class BrokenPair:
     """Versions that do not work together."""
 
+    __pydantic_config__ = STRICT
     id: str
-    when: Mapping[str, str]
+    when: Annotated[dict[str, str], Reads("playbooks.environment.table:check_comparisons")]
     """Every comparison holds: the pair is broken."""
     why: str
     remedy: str
@@ -34,61 +78,44 @@ class Rule:
         return all(v is not None and matches(v, self.when[name]) for name, v in known.items())
 
 
-@dataclass(frozen=True)
-class Table:
-    data: Mapping[str, Any]
-    breaks: tuple[Rule, ...]
+def check_comparisons(when: Mapping[str, str]) -> None:
+    """Raises ConfigError for a name that is not known, and for what is no comparison."""
+    for name, comparison in when.items():
+        if name not in NAMES:
+            raise ConfigError(f"{name!r} is not one of {', '.join(NAMES)}")
+        matches("0", comparison)
 
-    def text(self, table: str, key: str) -> str:
-        return str(self.data[table][key])
+
+@dataclass(frozen=True)
+class CompatibilityTable:
+    __pydantic_config__ = STRICT
+    python: PythonVersions
+    libc: LibcVersion
+    triton: TritonVersions
+    driver: DriverVersions
+    dropped: DroppedCapabilities
+    breaks: tuple[BrokenPair, ...] = ()
+    schema: Literal[1] = 1
 
     def triton_of(self, torch: str) -> str | None:
         """The Triton that this torch goes with; the longest entry that matches wins."""
-        pairs: Mapping[str, str] = self.data["triton"]["of_torch"]
-        found = [name for name in pairs if begins(torch, name)]
-        return pairs[max(found, key=len)] if found else None
+        found = [name for name in self.triton.of_torch if begins(torch, name)]
+        return self.triton.of_torch[max(found, key=len)] if found else None
 
     def least_driver(self, cuda: str) -> str | None:
         major = parts(cuda)[:1]
-        return self.data["driver"]["least"].get(str(major[0])) if major else None
+        return self.driver.least.get(str(major[0])) if major else None
 
     def least_capability(self, cuda: str) -> str | None:
         major = parts(cuda)[:1]
-        return self.data["dropped"]["below"].get(str(major[0])) if major else None
+        return self.dropped.below.get(str(major[0])) if major else None
 
 
 @cache
-def shipped() -> Table:
+def shipped() -> CompatibilityTable:
     return read_table(PATH)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> CompatibilityTable:
     """Raises ConfigError for a table that is not complete."""
-    try:
-        data = tomli.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    rows = data.pop("breaks", [])
-    try:
-        rules = tuple(_rule(row, f"{path}, breaks {i + 1}") for i, row in enumerate(rows))
-        for table, key in (("triton", "of_torch"), ("driver", "least"), ("dropped", "below")):
-            data[table][key]
-        for table in ("python", "libc", "triton", "driver", "dropped"):
-            data[table]["source"]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: {error} is missing") from error
-    return Table(data, rules)
-
-
-def _rule(row: Mapping[str, Any], where: str) -> Rule:
-    unknown = set(row) - {"id", "when", "why", "remedy", "source"}
-    if unknown:
-        raise ConfigError(f"{where}: unknown key {sorted(unknown)[0]!r}")
-    rule = Rule(row["id"], row["when"], row["why"], row["remedy"], row["source"])
-    for name, spec in rule.when.items():
-        if name not in NAMES:
-            raise ConfigError(f"{where}: {name!r} is not one of {', '.join(NAMES)}")
-        matches("0", spec)  # refuses what is no comparison
-    return rule
+    return TomlFile(path, "compatibility table").read(CompatibilityTable)

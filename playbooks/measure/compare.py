@@ -22,7 +22,7 @@ from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed, Gamma
 from playbooks.load.client import Progress as LoadProgress
 from playbooks.measure.arm_metrics import METRICS, Arm, effects_between, judge_goal
-from playbooks.measure.experiment import Experiment, Size
+from playbooks.measure.experiment import Experiment, ExperimentSize
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.reports import results
 from playbooks.steps.models import Compare, Quality
@@ -65,7 +65,7 @@ def _first_config(experiment: Experiment, config: EngineConfig) -> EngineConfig:
     return EngineConfig.from_dict(config.to_dict() | experiment.settings(0), "first arm")
 
 
-def size_for(experiment: Experiment, options: Compare, config: EngineConfig) -> Size:
+def size_for(experiment: Experiment, options: Compare, config: EngineConfig) -> ExperimentSize:
     size = experiment.quick if options.quick else experiment.size
     if experiment.gpu_scale is not None and not options.quick and _on_gpu(config):
         size = replace(size, scale=experiment.gpu_scale)
@@ -82,7 +82,7 @@ def _on_gpu(config: EngineConfig) -> bool:
 
 
 def make_arms(
-    experiment: Experiment, config: EngineConfig, loaded: LoadedModel, size: Size
+    experiment: Experiment, config: EngineConfig, loaded: LoadedModel, size: ExperimentSize
 ) -> list[Arm]:
     """Settings of every arm, with the same KV memory."""
     spec, common = loaded.spec, {}
@@ -108,7 +108,7 @@ class _Run:
         experiment: Experiment,
         arms: list[Arm],
         loaded: LoadedModel,
-        size: Size,
+        size: ExperimentSize,
         options: Compare,
         progress: Progress,
     ) -> None:

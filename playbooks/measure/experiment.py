@@ -7,13 +7,14 @@ needs several settings the arm says so in `together`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import tomli
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import Field
 
+from checklists.tomlfile import STRICT, TomlFile
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from playbooks.measure.work import EvenMix
@@ -22,11 +23,11 @@ FOLDER = Path(__file__).parent.parent / "experiments"
 PROMPT_SHARE = 5 / 8
 """Of the longest context is the longest prompt; the rest is the longest output."""
 REPEATS_LEAST = 2
-METRICS = ("throughput", "p50_e2e", "p99_e2e", "kv_bytes_per_token", "memory")
 
 
 @dataclass(frozen=True)
 class ArmSpec:
+    __pydantic_config__ = STRICT
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
     """Settings of EngineConfig, over the base or, in a chain, over the arm before."""
@@ -40,16 +41,22 @@ class ArmSpec:
 class Goal:
     """A change from the first arm to the last that was promised."""
 
-    metric: str
+    __pydantic_config__ = STRICT
+    metric: Literal["throughput", "p50_e2e", "p99_e2e", "kv_bytes_per_token", "memory"]
     at_least: float | None = None
     """After ÷ before."""
     at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ConfigError("give at_least or at_most, as after ÷ before")
 
 
 @dataclass(frozen=True)
 class WorkSpec:
     """Lengths in tokens, before `scale`."""
 
+    __pydantic_config__ = STRICT
     prompt_mean: float = 512
     output_mean: float = 256
     prompt_sigma: float = 0.985
@@ -59,65 +66,60 @@ class WorkSpec:
 
 
 @dataclass(frozen=True)
-class Size:
+class ExperimentSize:
     """How much of everything a run does."""
 
-    scale: float = 1.0
+    __pydantic_config__ = STRICT
+    scale: Annotated[float, Gt(0), Le(64)] = 1.0
     """Times every length and the longest context."""
     repeats: int = 3
-    batch_requests: int = 32
+    batch_requests: Annotated[int, Ge(1)] = 32
     """Of the closed batch that throughput is measured with."""
-    rate_requests: int = 34
+    rate_requests: Annotated[int, Ge(1)] = 34
     """Of each run at the fixed arrival rate; all repeats together should be 100, for a P99."""
+
+    def __post_init__(self) -> None:
+        if self.repeats < REPEATS_LEAST:
+            raise ConfigError(
+                f"repeats: expected {REPEATS_LEAST} at least, got {self.repeats}; one run has no "
+                "interval"
+            )
 
 
 @dataclass(frozen=True)
 class Experiment:
+    __pydantic_config__ = STRICT
     name: str
     title: str
-    arms: tuple[ArmSpec, ...]
+    arms: Annotated[tuple[ArmSpec, ...], Field(alias="arm")] = ()
     base: dict[str, Any] = field(default_factory=dict)
     regime: str = ""
     """What makes the numbers what they are: read it before believing them."""
     chain: bool = False
     """Each arm adds to the one before; else each is held against the first."""
     work: WorkSpec = field(default_factory=WorkSpec)
-    size: Size = field(default_factory=Size)
-    quick: Size = field(default_factory=Size)
+    size: ExperimentSize = field(default_factory=ExperimentSize)
+    quick: ExperimentSize = field(default_factory=ExperimentSize)
     gpu_scale: float | None = None
     """Scale on a GPU, where it is not the CPU's."""
-    kv_rows: float | None = None
+    kv_rows: Annotated[float | None, Gt(0), Lt(1e6)] = None
     """KV memory of all arms: so many of the longest contexts in fp16. None: as configured."""
-    rate: float | None = None
+    rate: Annotated[float | None, Gt(0), Lt(1e6)] = None
     """Requests/s of the open loop; None: no such run."""
-    rate_of_first: float | None = None
+    rate_of_first: Annotated[float | None, Gt(0), Lt(1e6)] = None
     """Or this share of the requests/s that the first arm reached in its closed batches."""
-    goals: tuple[Goal, ...] = ()
+    goals: Annotated[tuple[Goal, ...], Field(alias="goal")] = ()
     seed: int = 0
+    schema: Literal[1] = 1
 
     def __post_init__(self) -> None:
         if len(self.arms) < 2:
-            raise ConfigError(f"{self.name}: expected two arms at least; there is nothing to hold")
+            raise ConfigError("arm: expected two arms at least; there is nothing to hold")
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names):
-            raise ConfigError(f"{self.name}: two arms have the same name")
-        for size in (self.size, self.quick):
-            if size.repeats < REPEATS_LEAST:
-                raise ConfigError(
-                    f"{self.name}: repeats: expected {REPEATS_LEAST} at least, "
-                    f"got {size.repeats}; one run has no interval"
-                )
-            for name in ("batch_requests", "rate_requests"):
-                if getattr(size, name) < 1:
-                    raise ConfigError(f"{self.name}: {name}: expected 1 at least")
-            if not 0 < size.scale <= 64:
-                raise ConfigError(f"{self.name}: scale: expected above 0, got {size.scale:g}")
-        for name in ("rate", "rate_of_first", "kv_rows"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1e6:
-                raise ConfigError(f"{self.name}: {name}: expected above 0, got {value:g}")
+            raise ConfigError("arm: two arms have the same name")
         if self.rate is not None and self.rate_of_first is not None:
-            raise ConfigError(f"{self.name}: give rate or rate_of_first, not both")
+            raise ConfigError("rate: give rate or rate_of_first, not both")
 
     def check_single_changes(self) -> None:
         """ConfigError for the first arm with several changes and no reason for it."""
@@ -141,11 +143,11 @@ class Experiment:
         """The arm that arm `index` is held against."""
         return index - 1 if self.chain else 0
 
-    def longest(self, size: Size) -> int:
+    def longest(self, size: ExperimentSize) -> int:
         """Tokens, in whole pages of 32."""
         return max(round(self.work.longest * size.scale / 32), 2) * 32
 
-    def mix(self, size: Size, count: int) -> EvenMix:
+    def mix(self, size: ExperimentSize, count: int) -> EvenMix:
         work, longest = self.work, self.longest(size)
         most_prompt = int(longest * PROMPT_SHARE)
         return EvenMix(
@@ -177,70 +179,16 @@ def find_experiment(name: str) -> Experiment:
 
 
 def read_experiment(path: Path) -> Experiment:
-    try:
-        data = tomli.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"experiment {path}: cannot be read ({error})") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"experiment {path}: not valid TOML: {error}") from error
-    return _experiment(data, f"experiment {path}", path.stem)
-
-
-def _experiment(data: dict[str, Any], where: str, name: str) -> Experiment:
-    schema = data.pop("schema", 1)
-    if schema != 1:
-        raise ConfigError(f"{where}: schema {schema!r} is not known; this version reads 1")
-    arms = tuple(
-        _table(ArmSpec, row, f"{where}, arm {i + 1}") for i, row in enumerate(_rows(data, "arm"))
-    )
-    goals = tuple(_goal(row, f"{where}, goal {i + 1}") for i, row in enumerate(_rows(data, "goal")))
-    size = _table(Size, data.pop("size", {}), f"{where}, [size]")
-    quick = _table(Size, data.pop("quick", {}), f"{where}, [quick]", size)
-    work = _table(WorkSpec, data.pop("work", {}), f"{where}, [work]")
-    data = {"name": name, "title": name} | data
-    found: Experiment = _table(
-        Experiment, data | {"arms": arms, "goals": goals, "size": size, "quick": quick,
-                            "work": work}, where,
-    )  # fmt: skip
-    for index in range(len(found.arms)):
-        EngineConfig.from_dict(found.settings(index), f"{where}, arm {found.arms[index].name!r}")
+    """Raises ConfigError with the line."""
+    file = TomlFile(path, "experiment")
+    data = file.data
+    data |= {"name": path.stem, "title": data.get("title", path.stem)}
+    if isinstance(data.get("size", {}), dict) and isinstance(data.get("quick", {}), dict):
+        data["quick"] = data.get("size", {}) | data.get("quick", {})
+    found = file.read(Experiment)
+    for index, arm in enumerate(found.arms):
+        try:
+            EngineConfig.from_dict(found.settings(index), f"arm {arm.name!r}")
+        except ConfigError as error:
+            raise file.wrong(("arm", index, "changes"), str(error)) from None
     return found
-
-
-def _rows(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    rows = data.pop(name, [])
-    if not isinstance(rows, list):
-        raise ConfigError(f"{name}: expected [[{name}]] tables")
-    return rows
-
-
-def _goal(row: Any, where: str) -> Goal:
-    goal: Goal = _table(Goal, row, where)
-    if goal.metric not in METRICS:
-        raise ConfigError(f"{where}: metric {goal.metric!r} is not one of {', '.join(METRICS)}")
-    if (goal.at_least is None) == (goal.at_most is None):
-        raise ConfigError(f"{where}: give at_least or at_most, as after ÷ before")
-    return goal
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,),
-}  # fmt: skip
-
-
-def _table(kind: Any, row: Any, where: str, defaults: Any = None) -> Any:
-    """A dataclass from a TOML table. Raises ConfigError for unknown keys and wrong types."""
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: expected a table")
-    known = {f.name: str(f.type) for f in fields(kind)}
-    for key, value in row.items():
-        if key not in known:
-            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
-        allowed = _KINDS.get(known[key].split("[")[0].split(" ")[0])
-        is_switch = isinstance(value, bool) and bool not in (allowed or ())
-        if allowed is not None and (is_switch or not isinstance(value, allowed)):
-            raise ConfigError(f"{where}: {key}: expected {known[key]}, got {value!r}")
-    try:
-        return replace(defaults, **row) if defaults is not None else kind(**row)
-    except TypeError as error:
-        raise ConfigError(f"{where}: a key is missing ({error})") from error

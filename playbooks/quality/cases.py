@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-import tomli
+from annotated_types import Ge, Le, MinLen
 
+from checklists.tomlfile import STRICT, TomlFile, checked
 from engine.errors import ConfigError
 from engine.text.tokenizer import Tokenizer
 
@@ -30,12 +31,48 @@ T = TypeVar("T")
 
 MAX_TOKENS = 48
 LONGEST_ANSWER = 1024
-KEYS = ("id", "category", "prompt", "messages", "max_tokens")
-ROLES = ("system", "user", "assistant")
+Text = Annotated[str, MinLen(1)]
 CATEGORIES = (
     "chat", "extraction", "summarising", "arithmetic", "code", "classification", "multi_turn",
 )  # fmt: skip
 """Files of the golden set."""
+
+
+@dataclass(frozen=True)
+class Message:
+    __pydantic_config__ = STRICT
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+    def __post_init__(self) -> None:
+        if not self.content.strip():
+            raise ConfigError("content: expected a text that says something")
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """As it is written."""
+
+    __pydantic_config__ = STRICT
+    id: Text | None = None
+    category: Text | None = None
+    prompt: Text | None = None
+    messages: tuple[Message, ...] | None = None
+    max_tokens: Annotated[int, Ge(1), Le(LONGEST_ANSWER)] = MAX_TOKENS
+
+    def __post_init__(self) -> None:
+        if (self.prompt is None) == (self.messages is None):
+            raise ConfigError("give either prompt or messages")
+        if self.messages == ():
+            raise ConfigError("messages: expected one at least")
+        if self.prompt is not None and not self.prompt.strip():
+            raise ConfigError("prompt: expected a text that says something")
+
+
+@dataclass(frozen=True)
+class CaseFile:
+    __pydantic_config__ = STRICT
+    case: tuple[CaseRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,25 +96,16 @@ class Case:
 
 def golden() -> list[Case]:
     """The set that ships, in the order of CATEGORIES."""
-    folder = files("playbooks.golden")
-    cases: list[Case] = []
-    for category in CATEGORIES:
-        name = f"{category}.toml"
-        table = tomli.loads((folder / name).read_text("utf-8"))
-        cases += _cases(table.get("case"), name, category)
-    return cases
+    folder = Path(str(files("playbooks.golden")))
+    return [case for name in CATEGORIES for case in _from_toml(folder / f"{name}.toml", name)]
 
 
 def read_cases(path: Path) -> list[Case]:
     """Cases of a user's file. Raises ConfigError, in one line, for what is not right in it."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cases {path}: cannot be read ({error})") from error
     if path.suffix == ".toml":
-        return _cases(_toml_rows(text, path), str(path))
+        return _from_toml(path)
     if path.suffix in (".jsonl", ".ndjson"):
-        return _cases(_json_rows(text, path), str(path))
+        return _from_json_lines(path)
     raise ConfigError(f"cases {path}: expected a .toml or .jsonl file")
 
 
@@ -87,71 +115,42 @@ def every_nth(items: Sequence[T], wanted: int) -> list[T]:
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _toml_rows(text: str, path: Path) -> Any:
+def _from_toml(path: Path, category: str = "own") -> list[Case]:
+    file = TomlFile(path, "cases")
+    rows = file.read(CaseFile).case
+    places = [f"{path}:{file.line(('case', i))}" for i in range(len(rows))]
+    return _cases(path, rows, places, category)
+
+
+def _from_json_lines(path: Path) -> list[Case]:
     try:
-        data = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError(f"cases {path}: not valid TOML: {error}") from error
-    unknown = sorted(set(data) - {"case"})
-    if unknown:
-        raise ConfigError(f"cases {path}: unknown key {unknown[0]!r}; write every case as [[case]]")
-    return data.get("case")
-
-
-def _json_rows(text: str, path: Path) -> list[Any]:
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cases {path}: cannot be read ({error})") from error
+    rows, places = [], []
+    for number, line in enumerate(lines, 1):
         if line.strip():
+            places.append(f"{path}:{number}")
             try:
-                rows.append(json.loads(line))
+                rows.append(checked(CaseRow, json.loads(line)))
             except ValueError as error:
-                raise ConfigError(
-                    f"cases {path}, line {number}: not valid JSON: {error}"
-                ) from error
-    return rows
+                raise ConfigError(f"{places[-1]}: not valid JSON: {error}") from error
+            except ConfigError as error:
+                raise ConfigError(f"{places[-1]}: {error}") from None
+    return _cases(path, rows, places)
 
 
-def _cases(rows: Any, where: str, category: str = "own") -> list[Case]:
-    if not isinstance(rows, list) or not rows:
-        raise ConfigError(f"cases {where}: has no cases; write every case as [[case]] or a line")
-    cases = [_case(row, i, where, category) for i, row in enumerate(rows, 1)]
-    seen: set[str] = set()
-    for case in cases:
-        if case.id in seen:
-            raise ConfigError(f"cases {where}: id {case.id!r} is there twice")
-        seen.add(case.id)
+def _cases(
+    path: Path, rows: Sequence[CaseRow], places: Sequence[str], category: str = "own"
+) -> list[Case]:
+    if not rows:
+        raise ConfigError(f"cases {path}: has no cases; write every case as [[case]] or a line")
+    cases: list[Case] = []
+    for number, (row, place) in enumerate(zip(rows, places, strict=True), 1):
+        name = row.id or f"{path.stem}-{number}"
+        if name in (case.id for case in cases):
+            raise ConfigError(f"{place}: id {name!r} is there twice")
+        said = row.messages or (Message("user", row.prompt or ""),)
+        messages = tuple({"role": m.role, "content": m.content} for m in said)
+        cases.append(Case(name, row.category or category, messages, row.max_tokens))
     return cases
-
-
-def _case(row: Any, number: int, where: str, category: str) -> Case:
-    at = f"cases {where}, case {number}"
-    if not isinstance(row, dict):
-        raise ConfigError(f"{at}: expected a table, got {type(row).__name__}")
-    for key in row:
-        if key not in KEYS:
-            raise ConfigError(f"{at}: unknown key {key!r}; known: {', '.join(KEYS)}")
-    for key, default in (("id", f"{Path(where).stem}-{number}"), ("category", category)):
-        if not isinstance(row.setdefault(key, default), str) or not row[key].strip():
-            raise ConfigError(f"{at}: {key} must be a text, got {row[key]!r}")
-    limit = row.get("max_tokens", MAX_TOKENS)
-    if type(limit) is not int or not 1 <= limit <= LONGEST_ANSWER:
-        raise ConfigError(f"{at}: max_tokens must be from 1 to {LONGEST_ANSWER}, got {limit!r}")
-    return Case(row["id"], row["category"], _messages(row, at), limit)
-
-
-def _messages(row: dict[str, Any], at: str) -> tuple[dict[str, str], ...]:
-    if ("prompt" in row) == ("messages" in row):
-        raise ConfigError(f"{at}: give either prompt or messages")
-    if "prompt" in row:
-        rows: Any = [{"role": "user", "content": row["prompt"]}]
-    else:
-        rows = row["messages"]
-    if not isinstance(rows, list) or not rows:
-        raise ConfigError(f"{at}: messages must be a list of at least one")
-    for message in rows:
-        good = isinstance(message, dict) and set(message) == {"role", "content"}
-        if not good or message["role"] not in ROLES:
-            raise ConfigError(f"{at}: a message needs a role ({', '.join(ROLES)}) and a content")
-        if not isinstance(message["content"], str) or not message["content"].strip():
-            raise ConfigError(f"{at}: a prompt or content must be a text that says something")
-    return tuple(dict(m) for m in rows)

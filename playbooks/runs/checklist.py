@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from checklists import checks
-from checklists.book import Answer, Checklist, Outcome, merge
+from checklists.book import Answer, Checklist, ChecklistResult, merge
 from checklists.checks import Settings
 from engine.config import EngineConfig
 from engine.core import Engine
@@ -202,7 +202,7 @@ def conclude(
     }
 
 
-def _rows(outcome: Outcome) -> list[dict[str, Any]]:
+def _rows(outcome: ChecklistResult) -> list[dict[str, Any]]:
     return [
         {
             "id": line.item.id,

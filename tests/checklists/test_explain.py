@@ -122,7 +122,7 @@ def test_every_command_that_is_named_is_there_with_its_options(where, text):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[[entry]]\nid = 'a'", "a key is missing"),
+        ("[[entry]]\nid = 'a'", "own.toml:1: symptom: is missing"),
         ("[[entry]]\nluck = 'a'", "unknown key"),
         ("x = [", "not valid TOML"),
     ],

@@ -293,7 +293,7 @@ def test_code_for_a_gpu():
 def test_every_entry_of_the_table_has_a_source():
     table = shipped()
     for name in ("python", "libc", "triton", "driver", "dropped"):
-        assert table.text(name, "source")
+        assert getattr(table, name).source
     assert all(rule.source and rule.why and rule.remedy for rule in table.breaks)
 
 

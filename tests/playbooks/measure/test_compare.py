@@ -12,7 +12,7 @@ from kernels import dispatch
 from playbooks.measure import compare
 from playbooks.measure.arm_metrics import judge_goal
 from playbooks.measure.compare import run_compare
-from playbooks.measure.experiment import ArmSpec, Experiment, Goal, Size, WorkSpec
+from playbooks.measure.experiment import ArmSpec, Experiment, ExperimentSize, Goal, WorkSpec
 from playbooks.measure.stats import Interval
 from playbooks.reports import results
 from playbooks.reports.schemas import schema_of, violations
@@ -20,7 +20,7 @@ from playbooks.steps.models import Compare
 
 LOADED = tiny_loaded(dispatch.select("reference"))
 CONFIG = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 21)
-SIZE = Size(repeats=2, batch_requests=10, rate_requests=6)
+SIZE = ExperimentSize(repeats=2, batch_requests=10, rate_requests=6)
 WORK = WorkSpec(20, 10, 0.8, 0.8, 128)
 
 

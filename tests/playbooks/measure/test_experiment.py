@@ -6,7 +6,7 @@ from engine.errors import ConfigError
 from playbooks.measure.experiment import (
     ArmSpec,
     Experiment,
-    Size,
+    ExperimentSize,
     find_experiment,
     read_experiment,
     shipped,
@@ -64,13 +64,13 @@ def test_two_changes_in_one_arm_need_a_reason():
     ("text", "why"),
     [
         ("", "two arms at least"),
-        ("arm = 5", r"expected \[\[arm\]\] tables"),
+        ("arm = 5", "arm: expected a list"),
         ("nonsense", "not valid TOML"),
-        (f"schema = 9\n{ARMS}", "schema 9"),
+        (f"schema = 9\n{ARMS}", "schema: expected 1, got 9"),
         (f"speed = 9\n{ARMS}", "unknown key 'speed'"),
-        (f'seed = "x"\n{ARMS}', "seed: expected int"),
-        (f"chain = 1\n{ARMS}", "chain: expected bool"),
-        (f"seed = true\n{ARMS}", "seed: expected int"),
+        (f'seed = "x"\n{ARMS}', "seed: expected a whole number"),
+        (f"chain = 1\n{ARMS}", "chain: expected true or false"),
+        (f"seed = true\n{ARMS}", "seed: expected a whole number"),
         (f"kv_rows = -1\n{ARMS}", "kv_rows: expected above 0"),
         (f"rate = 1.0\nrate_of_first = 0.9\n{ARMS}", "not both"),
         (f"{ARMS}[size]\nrepeats = 1\n", "one run has no interval"),
@@ -79,9 +79,9 @@ def test_two_changes_in_one_arm_need_a_reason():
         (ARMS.replace('"b"', '"a"'), "same name"),
         (ARMS.replace("kv_format", "kv_fromat"), "unknown key 'kv_fromat'"),
         (ARMS.replace("fp16", "fp4"), "fp4"),
-        (f'{ARMS}[[arm]]\nnam = "c"\n', "unknown key 'nam'"),
-        (f"{ARMS}[[arm]]\n", "a key is missing"),
-        (f'{ARMS}[[goal]]\nmetric = "luck"\nat_least = 1\n', "metric 'luck'"),
+        (f'{ARMS}[[arm]]\nnam = "c"\n', "unknown key 'nam'; did you mean 'name'"),
+        (f"{ARMS}[[arm]]\n", "name: is missing"),
+        (f'{ARMS}[[goal]]\nmetric = "luck"\nat_least = 1\n', "metric: expected one of .*luck"),
         (f'{ARMS}[[goal]]\nmetric = "memory"\n', "at_least or at_most"),
     ],
 )
@@ -98,6 +98,6 @@ def test_an_unknown_name_lists_those_that_ship():
 
 def test_lengths_scale_with_the_longest_context():
     found = find_experiment("owners_table")
-    mix = found.mix(Size(scale=0.5), 10)
+    mix = found.mix(ExperimentSize(scale=0.5), 10)
     assert (mix.prompt_mean, mix.output_mean) == (256, 128)
     assert mix.most_prompt + mix.most_output == 2048
