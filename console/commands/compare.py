@@ -83,7 +83,7 @@ def compare(
     from playbooks.measure.compare import run_compare
     from playbooks.measure.experiment import ExperimentSize, WorkSpec, find_experiment
     from playbooks.optlog.automatic import of_compare
-    from playbooks.steps.models import Compare
+    from playbooks.steps.models import CompareStep
 
     config = base_config(base, flags, DEFAULTS)
     if experiment is not None:
@@ -95,7 +95,7 @@ def compare(
         size = ExperimentSize(repeats=repeats or 3, batch_requests=requests or 32)
         found = _from_flags(changes or [], work, size, rate)
     judged = quality if quality is not None else experiment is not None and not quick
-    options = Compare(experiment or "", quick, judged, scale, repeats, rate, allow_many, seed)
+    options = CompareStep(experiment or "", quick, judged, scale, repeats, rate, allow_many, seed)
     with progress_bar("requests", quiet) as progress:
         report = run_compare(found, config, options, progress)
     kept = finish(report, as_json, out, export, quiet)

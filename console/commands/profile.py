@@ -11,14 +11,14 @@ from console.commands.common import Json, Out, Quiet, engine_options, progress_b
 from console.commands.measured import Export, check_exports, finish
 from console.commands.step_options import step_options
 from engine.errors import ConfigError
-from playbooks.steps.models import Profile
+from playbooks.steps.models import ProfileStep
 
 
 @engine_options
-@step_options(Profile, arrivals="closed:16", lengths="chat*0.1")
+@step_options(ProfileStep, arrivals="closed:16", lengths="chat*0.1")
 def profile(
     flags: dict[str, Any],
-    step: Profile,
+    step: ProfileStep,
     trace_out: Annotated[
         Path | None,
         typer.Option("--trace-out", help="Write a Chrome trace of a few steps here."),

@@ -78,9 +78,9 @@ def quality(
     config.with_(kv_format=baseline, zero_point=False)  # refuses an unknown baseline
     from playbooks.optlog.automatic import of_quality
     from playbooks.quality.check import run_quality
-    from playbooks.steps.models import Quality
+    from playbooks.steps.models import QualityStep
 
-    spec = Quality("quick" if quick else "full", baseline, tuple(map(str, cases or ())), golden)
+    spec = QualityStep("quick" if quick else "full", baseline, tuple(map(str, cases or ())), golden)
     with progress_bar("quality", quiet) as progress:
         report = run_quality(config, spec, progress)
     emit(report, as_json, out, quality_table)

@@ -10,14 +10,14 @@ from console.commands.common import Json, Out, Quiet, engine_options, progress_b
 from console.commands.logged import NoLog, keep_log
 from console.commands.measured import CODES, Export, check_exports, finish
 from console.commands.step_options import step_options
-from playbooks.steps.models import Soak
+from playbooks.steps.models import SoakStep
 
 
 @engine_options
-@step_options(Soak, requests=600, waves=12)
+@step_options(SoakStep, requests=600, waves=12)
 def soak(
     flags: dict[str, Any],
-    step: Soak,
+    step: SoakStep,
     as_json: Json = False,
     out: Out = None,
     export: Export = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from engine.errors import ConfigError
-from playbooks.steps.fields import Field, fields_of
+from playbooks.steps.fields import StepField, fields_of
 
 
 def step_options(
@@ -45,7 +45,7 @@ def step_options(
     return decorate
 
 
-def _parameter(field: Field, default: Any) -> inspect.Parameter:
+def _parameter(field: StepField, default: Any) -> inspect.Parameter:
     annotation: Any = Annotated[_shell_type(field), typer.Option(field.flag, help=field.help)]
     return inspect.Parameter(
         field.name,
@@ -55,7 +55,7 @@ def _parameter(field: Field, default: Any) -> inspect.Parameter:
     )
 
 
-def _shell_type(field: Field) -> Any:
+def _shell_type(field: StepField) -> Any:
     """What Typer reads: texts and repeated texts, numbers, switches. The model checks the rest."""
     kind: Any = str
     if field.is_list:
@@ -66,19 +66,19 @@ def _shell_type(field: Field) -> Any:
     return kind | None
 
 
-def _repeats(field: Field) -> bool:
+def _repeats(field: StepField) -> bool:
     """Texts are repeated, since one may have a comma in it; numbers and names of a choice stand
     in one text with commas."""
     return get_args(field.type)[0] is str
 
 
-def _as_text(field: Field, value: Any) -> Any:
+def _as_text(field: StepField, value: Any) -> Any:
     if field.is_list:
         return None if _repeats(field) else ",".join(map(str, value))
     return f"{value:g}s" if field.is_time and value is not None else value
 
 
-def _checked(model: type[Any], fields: list[Field], given: dict[str, Any]) -> Any:
+def _checked(model: type[Any], fields: list[StepField], given: dict[str, Any]) -> Any:
     from checklists.tomlfile import FieldError, checked
 
     values = {f.name: _value(f, given[f.name]) for f in fields}
@@ -89,7 +89,7 @@ def _checked(model: type[Any], fields: list[Field], given: dict[str, Any]) -> An
         raise ConfigError(f"{flag}: {error.what.removeprefix(f'{error.at[0]}: ')}") from None
 
 
-def _value(field: Field, value: Any) -> Any:
+def _value(field: StepField, value: Any) -> Any:
     if not field.is_list or not isinstance(value, str):
         return [] if field.is_list and value is None else value
     parts = [part.strip() for part in value.split(",") if part.strip()]

@@ -11,14 +11,14 @@ from console.commands.logged import NoLog, artifacts, keep_log
 from console.commands.measured import Export, check_exports, finish
 from console.commands.step_options import step_options
 from console.exits import Exit
-from playbooks.steps.models import Sweep
+from playbooks.steps.models import SweepStep
 
 
 @engine_options
-@step_options(Sweep)
+@step_options(SweepStep)
 def sweep(
     flags: dict[str, Any],
-    step: Sweep,
+    step: SweepStep,
     as_json: Json = False,
     out: Out = None,
     export: Export = None,

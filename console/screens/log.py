@@ -21,7 +21,7 @@ from console.screens.dialogs import FormField, FormScreen, one_of, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen, PageScreen
 from engine.errors import ConfigError
-from playbooks.optlog import Change, Effect, OptLog, Reading, Record
+from playbooks.optlog import Change, LogEffect, OptLog, Reading, Record
 from playbooks.optlog.byhand import by_hand, user
 from playbooks.optlog.export import FORMATS, export
 from playbooks.optlog.page import page
@@ -233,7 +233,7 @@ def record_of(
             "figures": "means of the console's history over the minute before and the time since",
             "after_s": round(now - change.last, 1),
         },
-        effect=tuple(Effect(f.metric, f.before, f.after) for f in found),
+        effect=tuple(LogEffect(f.metric, f.before, f.after) for f in found),
         problems=tuple(_parts(texts["problems"])),
         decision=texts["decision"],
         rollback=texts["rollback"],

@@ -13,12 +13,12 @@ from typing import Any
 
 from engine.errors import EngineError
 from playbooks.canary.events import Beat, Decided, Listener, Looked, Phase, StageBegan
-from playbooks.canary.evidence import Evidence, Sample, Series
+from playbooks.canary.evidence import CanaryEvidence, GaugeSeries, Sample
 from playbooks.canary.fair_scheduler import Turns
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.probes import CrosstalkProbe, check_quality
 from playbooks.canary.router import BASELINE, CANDIDATE, SIDES, Router
-from playbooks.canary.rules import Action, Call, Ruling, decide, judge
+from playbooks.canary.rules import CanaryAction, RuleVerdict, Ruling, decide, judge
 from playbooks.canary.sides import Side
 from playbooks.canary.split import SplitTarget
 from playbooks.canary.stage import Stage, title, unfinished
@@ -65,7 +65,7 @@ class Conductor:
         self._crosstalk = CrosstalkProbe(sides)
         self._alarm = asyncio.Event()
         self._traffic: asyncio.Task[Any] | None = None
-        self.evidence = Evidence()
+        self.evidence = CanaryEvidence()
         """What outlives a stage: faults, probes, quality."""
         self.baseline_faults = 0
         self.stages: list[Stage] = []
@@ -76,19 +76,19 @@ class Conductor:
         self.ended_by: str | None = None
         """Why it is over, where no rule decided it."""
 
-    async def run(self) -> Action:
+    async def run(self) -> CanaryAction:
         """advance: the candidate has everybody. Otherwise the baseline has."""
         self._start = now_ns()
         action = await self._before_traffic()
-        if action is Action.ROLL_BACK:
+        if action is CanaryAction.ROLL_BACK:
             return action
         self._traffic = asyncio.create_task(self._client.run())
         try:
             return await self._all_stages()
         except Stopped as stopped:
             self.ended_by = str(stopped)
-            await self._give_back(Action.INCONCLUSIVE, [])
-            return Action.INCONCLUSIVE
+            await self._give_back(CanaryAction.INCONCLUSIVE, [])
+            return CanaryAction.INCONCLUSIVE
         finally:
             await self._end_traffic()
 
@@ -103,7 +103,7 @@ class Conductor:
 
     # --- before and after ---------------------------------------------------------------
 
-    async def _before_traffic(self) -> Action:
+    async def _before_traffic(self) -> CanaryAction:
         """What can be known without exposing a user."""
         if "quality" not in self.plan.waive:
             self._tell(Phase("quality", "golden prompts on both sides"))
@@ -111,15 +111,15 @@ class Conductor:
         if "crosstalk" not in self.plan.waive:
             self._tell(Phase("crosstalk", "marked prompts on each side alone"))
             await self._crosstalk.alone()
-        found = [r for r in judge(self.evidence, self.plan) if r.call is Call.ROLL_BACK]
+        found = [r for r in judge(self.evidence, self.plan) if r.call is RuleVerdict.ROLL_BACK]
         if not found:
-            return Action.ADVANCE
+            return CanaryAction.ADVANCE
         stage = self._new_stage(1, self.plan.stages[0])
-        stage.rulings, stage.action = found, Action.ROLL_BACK
+        stage.rulings, stage.action = found, CanaryAction.ROLL_BACK
         stage.ended_s = stage.began_s
-        self._decide(stage, Action.ROLL_BACK, found)
+        self._decide(stage, CanaryAction.ROLL_BACK, found)
         self.rollback = await self._measure_return(now_ns(), found)
-        return Action.ROLL_BACK
+        return CanaryAction.ROLL_BACK
 
     async def _end_traffic(self) -> None:
         assert self._traffic is not None
@@ -130,31 +130,31 @@ class Conductor:
 
     # --- stages -------------------------------------------------------------------------
 
-    async def _all_stages(self) -> Action:
+    async def _all_stages(self) -> CanaryAction:
         plan = self.plan
         if plan.whole:
             self._tell(Phase("reference", "all traffic on the baseline, to hold 100 % against"))
             self.reference = self._new_stage(0, 0.0)
             await self._stage(self.reference)
-            if self.reference.action is not Action.ADVANCE:
+            if self.reference.action is not CanaryAction.ADVANCE:
                 self.ended_by = "the baseline alone has answered too few requests"
-                self._decide(self.reference, Action.INCONCLUSIVE, [])
-                return Action.INCONCLUSIVE
+                self._decide(self.reference, CanaryAction.INCONCLUSIVE, [])
+                return CanaryAction.INCONCLUSIVE
         for number, share in enumerate(plan.stages, 1):
             stage = self._new_stage(number, share)
             self._tell(StageBegan(number, share, len(plan.stages)))
             self._decide_entry(stage)
             self.router.share = share
             await self._stage(stage)
-            if stage.action is not Action.ADVANCE:
+            if stage.action is not CanaryAction.ADVANCE:
                 await self._give_back(stage.action, stage.rulings)
                 return stage.action
-        self._decide(self.stages[-1], Action.ADVANCE, self.stages[-1].rulings)
-        return Action.ADVANCE
+        self._decide(self.stages[-1], CanaryAction.ADVANCE, self.stages[-1].rulings)
+        return CanaryAction.ADVANCE
 
     def _new_stage(self, number: int, share: float) -> Stage:
         settle = int(self.plan.scaled(self.plan.least_s) * SETTLE_SHARE * 1e9)
-        evidence = Evidence(
+        evidence = CanaryEvidence(
             faults=self.evidence.faults, probes=self.evidence.probes, quality=self.evidence.quality
         )
         stage = Stage(number, share, self._elapsed(), now_ns() + settle, evidence)
@@ -167,7 +167,7 @@ class Conductor:
         beat = plan.scaled(plan.least_s) / BEATS_A_STAGE
         next_look = plan.look_s
         try:
-            while stage.action is Action.HOLD:
+            while stage.action is CanaryAction.HOLD:
                 await self._pause(beat)
                 elapsed = (now_ns() - began) / 1e9
                 await self._read_gauges(stage)
@@ -218,16 +218,16 @@ class Conductor:
         self._gather(stage)
         asking = stage.probe is not None and not stage.probe.done()
         stage.rulings = [unfinished(r) if asking else r for r in judge(stage.evidence, plan)]
-        doubt = any(r.rule == "crosstalk" and r.call is Call.HOLD for r in stage.rulings)
+        doubt = any(r.rule == "crosstalk" and r.call is RuleVerdict.HOLD for r in stage.rulings)
         if doubt and not asking:
             self._probe(stage)
         stage.action = decide(stage.rulings, ripe, expired)
-        if self.baseline_faults >= plan.faults and stage.action is not Action.ROLL_BACK:
+        if self.baseline_faults >= plan.faults and stage.action is not CanaryAction.ROLL_BACK:
             self.ended_by = f"the baseline itself has had {self.baseline_faults} engine faults"
-            stage.action = Action.INCONCLUSIVE
+            stage.action = CanaryAction.INCONCLUSIVE
         self._tell(Looked(stage.number, stage.share, stage.action, tuple(stage.rulings)))
-        if stage.action is Action.HOLD:
-            self._decide(stage, Action.HOLD, stage.rulings)
+        if stage.action is CanaryAction.HOLD:
+            self._decide(stage, CanaryAction.HOLD, stage.rulings)
 
     def _probe(self, stage: Stage) -> None:
         """Marked prompts once a stage, and again after a look that they left in doubt. In the
@@ -292,7 +292,7 @@ class Conductor:
         for gauge in await self.sides[CANDIDATE].gauges():
             kept = self.evidence if gauge.exact else stage.evidence
             series = kept.memory.setdefault(
-                gauge.name, Series(gauge.name, gauge.limit, gauge.unit, gauge.exact)
+                gauge.name, GaugeSeries(gauge.name, gauge.limit, gauge.unit, gauge.exact)
             )
             series.add(self._elapsed(), gauge)
             stage.evidence.memory[gauge.name] = series
@@ -317,17 +317,17 @@ class Conductor:
 
     def _decide_entry(self, stage: Stage) -> None:
         before = self.stages[self.stages.index(stage) - 1] if len(self.stages) > 1 else stage
-        self._decide(stage, Action.ADVANCE, before.rulings)
+        self._decide(stage, CanaryAction.ADVANCE, before.rulings)
 
-    def _decide(self, stage: Stage, action: Action, rulings: list[Ruling]) -> None:
+    def _decide(self, stage: Stage, action: CanaryAction, rulings: list[Ruling]) -> None:
         """Note it, and log it: a hold that goes on for the same reason is one decision."""
-        final = action is Action.ADVANCE and stage.action is Action.ADVANCE
+        final = action is CanaryAction.ADVANCE and stage.action is CanaryAction.ADVANCE
         reasons = [r.why for r in rulings if r.call.value == action.value]
         if self.ended_by is not None:
             reasons.append(self.ended_by)
-        if action is Action.INCONCLUSIVE:
-            reasons += [r.why for r in rulings if r.call is Call.HOLD]
-        first = action is Action.ADVANCE and stage.number == 1 and not final
+        if action is CanaryAction.INCONCLUSIVE:
+            reasons += [r.why for r in rulings if r.call is RuleVerdict.HOLD]
+        first = action is CanaryAction.ADVANCE and stage.number == 1 and not final
         otherwise = "the first users" if first else "every rule passes"
         decision = {
             "at_s": self._elapsed(),
@@ -341,13 +341,13 @@ class Conductor:
         }
         last = self.decisions[-1] if self.decisions else None
         kept = ("stage", "action", "rules")
-        if action is Action.HOLD and last and all(last[k] == decision[k] for k in kept):
+        if action is CanaryAction.HOLD and last and all(last[k] == decision[k] for k in kept):
             return
         self.decisions.append(decision)
         self._on_decision(decision)
         self._tell(Decided(decision))
 
-    async def _give_back(self, action: Action, rulings: list[Ruling]) -> None:
+    async def _give_back(self, action: CanaryAction, rulings: list[Ruling]) -> None:
         """All traffic to the baseline, now; and watch the candidate until nobody is on it."""
         at = now_ns()
         self.router.share = 0.0
@@ -360,7 +360,7 @@ class Conductor:
     async def _measure_return(self, at: int, rulings: list[Ruling]) -> dict[str, Any]:
         """How the candidate's open requests ended, and when it was idle."""
         plan, split = self.plan, self.split
-        blamed = {r.rule for r in rulings if r.call is Call.ROLL_BACK}
+        blamed = {r.rule for r in rulings if r.call is RuleVerdict.ROLL_BACK}
         routed, opened = split.routed[CANDIDATE], split.on_candidate()
         taken_back = split.recall() if blamed & set(DISTRUSTED) else 0
         patience = at + plan.scaled(plan.drain_s) * 1e9

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from playbooks.canary.rules import Action, Ruling
+from playbooks.canary.rules import CanaryAction, Ruling
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Looked:
 
     stage: int
     share: float
-    action: Action
+    action: CanaryAction
     rulings: tuple[Ruling, ...]
 
 

@@ -81,7 +81,7 @@ class Gauge:
 
 
 @dataclass
-class Series:
+class GaugeSeries:
     """One gauge over time."""
 
     name: str
@@ -120,7 +120,7 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Quality:
+class CanaryQuality:
     """The check before any traffic: greedy golden answers, and distributions where embedded."""
 
     verdict: str
@@ -142,19 +142,19 @@ class Quality:
 
 
 @dataclass
-class Evidence:
+class CanaryEvidence:
     """Everything that a look may use."""
 
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {BASELINE: [], CANDIDATE: []})
     """Of this stage, by side; the baseline's may be those of its time alone."""
     faults: int = 0
     """Of the candidate, over the whole canary."""
-    memory: dict[str, Series] = field(default_factory=dict)
+    memory: dict[str, GaugeSeries] = field(default_factory=dict)
     """The candidate's gauges: exact ones over the whole canary, others of this stage."""
     probes: dict[str, Probes] = field(
         default_factory=lambda: {BASELINE: Probes(), CANDIDATE: Probes()}
     )
-    quality: Quality | None = None
+    quality: CanaryQuality | None = None
 
     def answered(self, side: str) -> list[Sample]:
         return [s for s in self.samples[side] if s.error is None]

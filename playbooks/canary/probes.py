@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.models import LoadedModel
-from playbooks.canary.evidence import Probes, Quality
+from playbooks.canary.evidence import CanaryQuality, Probes
 from playbooks.canary.fair_scheduler import Turns
 from playbooks.canary.router import BASELINE, CANDIDATE, SIDES
 from playbooks.canary.sides import Ask, EmbeddedSide, Said, Side
 from playbooks.measure.crosstalk import MARKS, marked_prompt
 from playbooks.quality import answers, limits
-from playbooks.quality.answers import Answer
-from playbooks.quality.arm import Arm
-from playbooks.quality.cases import Case, every_nth, golden
+from playbooks.quality.answers import ModelAnswer
+from playbooks.quality.arm import QualityArm
+from playbooks.quality.cases import QualityCase, every_nth, golden
 from playbooks.quality.controls import longest, plain_arm
-from playbooks.quality.limits import ANSWERED, SCORED, Gate, Limit, judge, shown
+from playbooks.quality.limits import ANSWERED, SCORED, Limit, LimitResult, judge, shown
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import find_suspects
@@ -85,12 +85,12 @@ def compare_marked(
 
 @dataclass(frozen=True)
 class _Judged:
-    gates: list[Gate]
+    gates: list[LimitResult]
     suspects: list[dict[str, Any]]
     note: str | None
 
 
-async def check_quality(sides: dict[str, Side], turns: Turns | None) -> Quality:
+async def check_quality(sides: dict[str, Side], turns: Turns | None) -> CanaryQuality:
     """`turns`: where both sides are engines in this process."""
     base, candidate = sides[BASELINE], sides[CANDIDATE]
     cases = _cases(base)
@@ -103,11 +103,11 @@ async def check_quality(sides: dict[str, Side], turns: Turns | None) -> Quality:
     ]
     if not pairs:
         why = "answered no golden prompt" if cases else "takes no golden prompt: all are too long"
-        return Quality(limits.INCONCLUSIVE, [f"the baseline {why}"])
+        return CanaryQuality(limits.INCONCLUSIVE, [f"the baseline {why}"])
     silent = sum(b is None for _, _, b in pairs)
     if silent:
         reason = f"{silent} of {len(pairs)} golden prompts were not answered"
-        return Quality(limits.FAIL, [reason])
+        return CanaryQuality(limits.FAIL, [reason])
     formed = answers.form(_answers([a for _, a, _ in pairs]), _answers([b for *_, b in pairs]))
     gates, judged = judge(formed, FORM), _Judged([], [], "no distributions: not embedded")
     if turns is not None:
@@ -115,7 +115,7 @@ async def check_quality(sides: dict[str, Side], turns: Turns | None) -> Quality:
         texts = _texts(pairs, base.loaded)
         judged = await turns.call(lambda: _distance(base, candidate, texts))
     gates += judged.gates
-    return Quality(
+    return CanaryQuality(
         limits.verdict(gates),
         [_reason(gate) for gate in gates if gate.verdict in (limits.FAIL, limits.INCONCLUSIVE)],
         [_gate(gate) for gate in gates],
@@ -124,7 +124,7 @@ async def check_quality(sides: dict[str, Side], turns: Turns | None) -> Quality:
     )
 
 
-def _cases(base: Side) -> list[Case]:
+def _cases(base: Side) -> list[QualityCase]:
     """Of the golden set, those that fit."""
     cases = golden()
     if isinstance(base, EmbeddedSide):
@@ -133,12 +133,12 @@ def _cases(base: Side) -> list[Case]:
     return every_nth(cases, CASES)
 
 
-def _answers(said: Sequence[Said | None]) -> list[Answer]:
-    return [Answer(s.token_ids, s.text, s.stopped) for s in said if s is not None]
+def _answers(said: Sequence[Said | None]) -> list[ModelAnswer]:
+    return [ModelAnswer(s.token_ids, s.text, s.stopped) for s in said if s is not None]
 
 
 def _texts(
-    pairs: Sequence[tuple[Case, Said | None, Said | None]], loaded: LoadedModel
+    pairs: Sequence[tuple[QualityCase, Said | None, Said | None]], loaded: LoadedModel
 ) -> list[Text]:
     """The prompts with the baseline's answers."""
     return [
@@ -153,7 +153,7 @@ def _distance(base: EmbeddedSide, candidate: EmbeddedSide, texts: list[Text]) ->
     if base.loaded.identity != candidate.loaded.identity:
         return _Judged([], [], "no distributions: the models differ")
     most = longest(texts)
-    arms = [Arm(side.engine.config, side.loaded, most) for side in (base, candidate)]
+    arms = [QualityArm(side.engine.config, side.loaded, most) for side in (base, candidate)]
     scores = score(arms[0], arms[1:], texts, lambda: None)[0]
     gates = judge(summarise(Scores.join(scores)), SCORED)
     if limits.verdict(gates) not in (limits.FAIL, limits.WARN):
@@ -164,11 +164,11 @@ def _distance(base: EmbeddedSide, candidate: EmbeddedSide, texts: list[Text]) ->
     return _Judged(gates, [suspect.to_dict() for suspect in suspects], None)
 
 
-def _reason(gate: Gate) -> str:
+def _reason(gate: LimitResult) -> str:
     return f"{gate.limit.title}: {shown(gate)}"
 
 
-def _gate(gate: Gate) -> dict[str, Any]:
+def _gate(gate: LimitResult) -> dict[str, Any]:
     limit: Limit = gate.limit
     return {"metric": limit.metric, "title": limit.title, "value": gate.value,
             "pass": limit.good, "fail": limit.bad, "verdict": gate.verdict}  # fmt: skip

@@ -9,26 +9,30 @@ from engine.config import EngineConfig
 from playbooks.canary.conductor import Conductor
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.router import SIDES
-from playbooks.canary.rules import Action, Ruling
+from playbooks.canary.rules import CanaryAction, Ruling
 from playbooks.load.workload import LoadSpec
 
 if TYPE_CHECKING:
-    from playbooks.optlog import Effect, Record
+    from playbooks.optlog import LogEffect, Record
 
 SCHEMA = 1
 VERDICTS = {
-    Action.ADVANCE: "pass", Action.ROLL_BACK: "fail", Action.INCONCLUSIVE: "inconclusive",
-}  # fmt: skip
+    CanaryAction.ADVANCE: "pass",
+    CanaryAction.ROLL_BACK: "fail",
+    CanaryAction.INCONCLUSIVE: "inconclusive",
+}
 OUTCOMES = {
-    Action.ADVANCE: "promoted", Action.ROLL_BACK: "rolled_back", Action.INCONCLUSIVE: "undecided",
-}  # fmt: skip
+    CanaryAction.ADVANCE: "promoted",
+    CanaryAction.ROLL_BACK: "rolled_back",
+    CanaryAction.INCONCLUSIVE: "undecided",
+}
 LOGGED = {"promote": "adopt", "roll_back": "rolled_back"}
 """The log's word for an action; anything else leaves the question open: hold."""
 
 
 def make_report(
     conductor: Conductor,
-    action: Action,
+    action: CanaryAction,
     described: dict[str, Any],
     changes: dict[str, Any],
     environment: dict[str, Any],
@@ -114,16 +118,16 @@ def _record(
     )
 
 
-def _effect(ruling: Ruling) -> Effect | None:
-    from playbooks.optlog import Effect
+def _effect(ruling: Ruling) -> LogEffect | None:
+    from playbooks.optlog import LogEffect
 
     numbers, passed = ruling.numbers, ruling.call.value
     verdict = {"pass": "pass", "roll_back": "fail"}.get(passed, "inconclusive")
     if ruling.rule == "errors":
-        return Effect("error rate", numbers["baseline"], numbers["candidate"], numbers["n"],
+        return LogEffect("error rate", numbers["baseline"], numbers["candidate"], numbers["n"],
                       verdict=verdict)  # fmt: skip
     if ruling.rule == "tail" and numbers["ratio"] is not None:
-        return Effect(
+        return LogEffect(
             "tail over the baseline's", 1.0, numbers["ratio"], numbers["n"],
             numbers["low"] - 1, numbers["high"] - 1, verdict,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import hypergeom
 
-from playbooks.canary.evidence import Evidence, Probes, Series
+from playbooks.canary.evidence import CanaryEvidence, GaugeSeries, Probes
 from playbooks.canary.plan import HIGH_ALPHA, CanaryPlan
 from playbooks.canary.quantile import least_for_bound, quantile_ratio
 from playbooks.canary.router import BASELINE, CANDIDATE
@@ -28,14 +28,14 @@ PROBE_ALPHA, PROBE_DOUBT = 0.01, 0.1
 """More changed answers than the baseline: proof, and what is worth asking again."""
 
 
-class Call(StrEnum):
+class RuleVerdict(StrEnum):
     PASS = "pass"
     HOLD = "hold"
     ROLL_BACK = "roll_back"
     WAIVED = "waived"
 
 
-class Action(StrEnum):
+class CanaryAction(StrEnum):
     ADVANCE = "advance"
     HOLD = "hold"
     ROLL_BACK = "roll_back"
@@ -46,7 +46,7 @@ class Action(StrEnum):
 @dataclass(frozen=True)
 class Ruling:
     rule: str
-    call: Call
+    call: RuleVerdict
     why: str
     numbers: dict[str, Any] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Ruling:
                 "numbers": self.numbers}  # fmt: skip
 
 
-def judge(evidence: Evidence, plan: CanaryPlan) -> list[Ruling]:
+def judge(evidence: CanaryEvidence, plan: CanaryPlan) -> list[Ruling]:
     """Every rule on what is known now."""
     return [
         faults_rule(evidence.faults, plan),
@@ -67,20 +67,20 @@ def judge(evidence: Evidence, plan: CanaryPlan) -> list[Ruling]:
     ]
 
 
-def decide(rulings: Sequence[Ruling], ripe: bool, expired: bool) -> Action:
+def decide(rulings: Sequence[Ruling], ripe: bool, expired: bool) -> CanaryAction:
     """`ripe`: the stage has had its least time; `expired`: it must not go on any longer."""
     calls = {ruling.call for ruling in rulings}
-    if Call.ROLL_BACK in calls:
-        return Action.ROLL_BACK
-    if Call.HOLD not in calls and ripe:
-        return Action.ADVANCE
-    return Action.INCONCLUSIVE if expired else Action.HOLD
+    if RuleVerdict.ROLL_BACK in calls:
+        return CanaryAction.ROLL_BACK
+    if RuleVerdict.HOLD not in calls and ripe:
+        return CanaryAction.ADVANCE
+    return CanaryAction.INCONCLUSIVE if expired else CanaryAction.HOLD
 
 
 def _unless_waived(ruling: Ruling, plan: CanaryPlan) -> Ruling:
     """What is waived may be missing; what it does show counts all the same."""
-    if ruling.rule in plan.waive and ruling.call is Call.HOLD:
-        return Ruling(ruling.rule, Call.WAIVED, f"waived; {ruling.why}", ruling.numbers)
+    if ruling.rule in plan.waive and ruling.call is RuleVerdict.HOLD:
+        return Ruling(ruling.rule, RuleVerdict.WAIVED, f"waived; {ruling.why}", ruling.numbers)
     return ruling
 
 
@@ -89,7 +89,7 @@ def _unless_waived(ruling: Ruling, plan: CanaryPlan) -> Ruling:
 
 def faults_rule(faults: int, plan: CanaryPlan) -> Ruling:
     """A few faults of the engine itself end it, without statistics."""
-    call = Call.ROLL_BACK if faults >= plan.faults else Call.PASS
+    call = RuleVerdict.ROLL_BACK if faults >= plan.faults else RuleVerdict.PASS
     why = f"{faults} engine faults, {plan.faults} are too many"
     return Ruling("faults", call, why, {"faults": faults, "limit": plan.faults})
 
@@ -106,19 +106,19 @@ def error_rule(base: tuple[int, int], candidate: tuple[int, int], plan: CanaryPl
     rates = [failed / total if total else None for failed, total in (base, candidate)]
     numbers = {"baseline": rates[0], "candidate": rates[1], "n": candidate[1], "p": None}
     if rates[0] is None or rates[1] is None:
-        return Ruling("errors", Call.HOLD, "no request has ended on both sides", numbers)
+        return Ruling("errors", RuleVerdict.HOLD, "no request has ended on both sides", numbers)
     delta = rates[1] - rates[0]
     shown = f"{rates[1]:.2%} of {candidate[1]} failed, of the baseline's {rates[0]:.2%}"
     if delta > plan.error_delta:
         p = numbers["p"] = fisher(base, candidate)
         if p < plan.look_alpha:
-            return Ruling("errors", Call.ROLL_BACK, f"{shown}; p {p:.2g}", numbers)
-        return Ruling("errors", Call.HOLD, f"{shown}; p {p:.2g} proves nothing", numbers)
+            return Ruling("errors", RuleVerdict.ROLL_BACK, f"{shown}; p {p:.2g}", numbers)
+        return Ruling("errors", RuleVerdict.HOLD, f"{shown}; p {p:.2g} proves nothing", numbers)
     few = min(candidate[1], base[1])
     if few < plan.min_samples:
-        return Ruling("errors", Call.HOLD, f"{shown}; {few} of {plan.min_samples} requests",
+        return Ruling("errors", RuleVerdict.HOLD, f"{shown}; {few} of {plan.min_samples} requests",
                       numbers)  # fmt: skip
-    return Ruling("errors", Call.PASS, shown, numbers)
+    return Ruling("errors", RuleVerdict.PASS, shown, numbers)
 
 
 # --- latency ------------------------------------------------------------------------------
@@ -131,55 +131,55 @@ def tail_rule(base: np.ndarray, candidate: np.ndarray, plan: CanaryPlan) -> Ruli
     least = max(plan.min_samples, least_for_bound(plan.tail, HIGH_ALPHA))
     if n < least:
         numbers: dict[str, Any] = {"ratio": None, "low": None, "high": None, "n": n}
-        return Ruling(rule, Call.HOLD, f"{name}: {n} of {least} answers", numbers)
+        return Ruling(rule, RuleVerdict.HOLD, f"{name}: {n} of {least} answers", numbers)
     found = quantile_ratio(base, candidate, plan.tail, plan.look_alpha, HIGH_ALPHA)
     numbers = {"ratio": found.estimate, "low": found.low, "high": found.high, "n": n}
     shown = f"{name} {found.estimate:.2f} of the baseline's ({found.low:.2f} … {found.high:.2f})"
     if found.low > plan.tail_ratio:
-        return Ruling(rule, Call.ROLL_BACK, f"{shown}, above {plan.tail_ratio:g}", numbers)
+        return Ruling(rule, RuleVerdict.ROLL_BACK, f"{shown}, above {plan.tail_ratio:g}", numbers)
     if found.high > plan.tail_ratio:
-        return Ruling(rule, Call.HOLD, f"{shown} straddles {plan.tail_ratio:g}", numbers)
-    return Ruling(rule, Call.PASS, shown, numbers)
+        return Ruling(rule, RuleVerdict.HOLD, f"{shown} straddles {plan.tail_ratio:g}", numbers)
+    return Ruling(rule, RuleVerdict.PASS, shown, numbers)
 
 
 # --- memory -------------------------------------------------------------------------------
 
 
-def memory_rule(series: Sequence[Series], plan: CanaryPlan) -> Ruling:
+def memory_rule(series: Sequence[GaugeSeries], plan: CanaryPlan) -> Ruling:
     """The worst of all gauges: does one grow, and run out before the horizon?"""
     if not series:
-        return Ruling("memory", Call.HOLD, "the candidate shows no memory numbers")
+        return Ruling("memory", RuleVerdict.HOLD, "the candidate shows no memory numbers")
     rulings = [_gauge_ruling(one, plan) for one in series]
-    for call in (Call.ROLL_BACK, Call.HOLD):
+    for call in (RuleVerdict.ROLL_BACK, RuleVerdict.HOLD):
         for ruling in rulings:
             if ruling.call is call:
                 return ruling
     return max(rulings, key=lambda r: r.numbers["slope_per_s"] or 0.0)
 
 
-def _gauge_ruling(series: Series, plan: CanaryPlan) -> Ruling:
+def _gauge_ruling(series: GaugeSeries, plan: CanaryPlan) -> Ruling:
     numbers: dict[str, Any] = {"gauge": series.name, "slope_per_s": None, "runs_out_s": None}
     marks = low_water(series)
     if marks is None:
         points = len(series.values)
         why = f"{series.name}: {points} readings are too few for a slope"
-        return Ruling("memory", Call.HOLD, why, numbers)
+        return Ruling("memory", RuleVerdict.HOLD, why, numbers)
     slope = theil_sen(*marks, level=1 - 2 * plan.look_alpha)
     assert slope is not None
     numbers["slope_per_s"] = slope.estimate
     if slope.low <= 0:
-        return Ruling("memory", Call.PASS, f"{series.name} does not grow", numbers)
+        return Ruling("memory", RuleVerdict.PASS, f"{series.name} does not grow", numbers)
     left = series.limit - series.values[-1]
     runs_out = numbers["runs_out_s"] = max(left / slope.estimate, 0.0)
     why = (
         f"{series.name} grows by {slope.estimate * 3600:.3g} {series.unit}/h and "
         f"{'has run out' if runs_out == 0 else f'runs out in {runs_out / 3600:.2g} h'}"
     )
-    call = Call.ROLL_BACK if runs_out < plan.scaled(plan.horizon_s) else Call.PASS
+    call = RuleVerdict.ROLL_BACK if runs_out < plan.scaled(plan.horizon_s) else RuleVerdict.PASS
     return Ruling("memory", call, why, numbers)
 
 
-def low_water(series: Series) -> tuple[list[float], list[float]] | None:
+def low_water(series: GaugeSeries) -> tuple[list[float], list[float]] | None:
     """Times and lowest values of MEMORY_WINDOWS windows of as many readings, over the newest half.
 
     What requests come and go with stands above the low-water mark, a leak lifts it; and the
@@ -215,10 +215,10 @@ def crosstalk_rule(base: Probes, candidate: Probes) -> Ruling:
     if not candidate.asked or not base.asked:
         failed = f"; {candidate.failed} have failed" if candidate.failed else ""
         why = f"no marked prompt has been answered{failed}"
-        return Ruling("crosstalk", Call.HOLD, why, numbers)
+        return Ruling("crosstalk", RuleVerdict.HOLD, why, numbers)
     if candidate.mixed > base.mixed:
         why = f"{candidate.mixed} of {candidate.asked} answers have another client's mark"
-        return Ruling("crosstalk", Call.ROLL_BACK, why, numbers)
+        return Ruling("crosstalk", RuleVerdict.ROLL_BACK, why, numbers)
     shown = (
         f"{candidate.differing} of {candidate.asked} marked answers change in company, "
         f"of the baseline's {base.differing} of {base.asked}"
@@ -226,15 +226,17 @@ def crosstalk_rule(base: Probes, candidate: Probes) -> Ruling:
     p = fisher((base.differing, base.asked), (candidate.differing, candidate.asked))
     numbers["p"] = p
     if p < PROBE_ALPHA:
-        return Ruling("crosstalk", Call.ROLL_BACK, f"{shown}; p {p:.2g}", numbers)
-    return Ruling("crosstalk", Call.HOLD if p < PROBE_DOUBT else Call.PASS, shown, numbers)
+        return Ruling("crosstalk", RuleVerdict.ROLL_BACK, f"{shown}; p {p:.2g}", numbers)
+    return Ruling(
+        "crosstalk", RuleVerdict.HOLD if p < PROBE_DOUBT else RuleVerdict.PASS, shown, numbers
+    )
 
 
-def quality_rule(evidence: Evidence) -> Ruling:
+def quality_rule(evidence: CanaryEvidence) -> Ruling:
     found = evidence.quality
     if found is None:
-        return Ruling("quality", Call.HOLD, "not measured")
-    calls = {limits.FAIL: Call.ROLL_BACK, limits.INCONCLUSIVE: Call.HOLD}
+        return Ruling("quality", RuleVerdict.HOLD, "not measured")
+    calls = {limits.FAIL: RuleVerdict.ROLL_BACK, limits.INCONCLUSIVE: RuleVerdict.HOLD}
     why = "; ".join(found.reasons) or f"golden answers: {found.verdict}"
     numbers = {gate["metric"]: gate["value"] for gate in found.gates}
-    return Ruling("quality", calls.get(found.verdict, Call.PASS), why, numbers)
+    return Ruling("quality", calls.get(found.verdict, RuleVerdict.PASS), why, numbers)

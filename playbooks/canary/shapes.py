@@ -47,7 +47,7 @@ class SideRow(TypedDict):
     latency: dict[str, dict[str, Number]]
 
 
-class StageRow(TypedDict):
+class CanaryStageRow(TypedDict):
     """Stage 0 is the baseline's time alone."""
 
     stage: int
@@ -127,7 +127,7 @@ class CanaryReport(TypedDict):
     changes: dict[str, Any]
     plan: PlanRow
     load: dict[str, Any]
-    stages: list[StageRow]
+    stages: list[CanaryStageRow]
     decisions: list[DecisionRow]
     rollback: RollbackRow | None
     quality: QualityRow | None

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from playbooks.canary.evidence import Evidence, Sample, side_dict
+from playbooks.canary.evidence import CanaryEvidence, Sample, side_dict
 from playbooks.canary.plan import percent
 from playbooks.canary.router import SIDES
-from playbooks.canary.rules import Action, Call, Ruling
+from playbooks.canary.rules import CanaryAction, RuleVerdict, Ruling
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Stage:
     began_s: float
     counts_from: int
     """ns: requests due earlier are not counted."""
-    evidence: Evidence
+    evidence: CanaryEvidence
     looks: int = 0
     ended_s: float | None = None
-    action: Action = Action.HOLD
+    action: CanaryAction = CanaryAction.HOLD
     rulings: list[Ruling] = field(default_factory=list)
     """Of the last look."""
     own: dict[str, list[Sample]] = field(default_factory=lambda: {s: [] for s in SIDES})
@@ -47,16 +47,18 @@ class Stage:
 
 def unfinished(ruling: Ruling) -> Ruling:
     """While marked prompts are being answered, the answers of earlier ones do not suffice."""
-    if ruling.rule != "crosstalk" or ruling.call is not Call.PASS:
+    if ruling.rule != "crosstalk" or ruling.call is not RuleVerdict.PASS:
         return ruling
-    return replace(ruling, call=Call.HOLD, why="marked prompts are being answered")
+    return replace(ruling, call=RuleVerdict.HOLD, why="marked prompts are being answered")
 
 
-def title(stage: Stage, action: Action, final: bool) -> str:
+def title(stage: Stage, action: CanaryAction, final: bool) -> str:
     at = percent(stage.share)
     return {
-        Action.ADVANCE: "candidate promoted" if final else f"{at} of the users to the candidate",
-        Action.HOLD: f"hold at {at}",
-        Action.ROLL_BACK: f"rolled back at {at}",
-        Action.INCONCLUSIVE: f"ended undecided at {at}, all traffic back on the baseline",
+        CanaryAction.ADVANCE: "candidate promoted"
+        if final
+        else f"{at} of the users to the candidate",
+        CanaryAction.HOLD: f"hold at {at}",
+        CanaryAction.ROLL_BACK: f"rolled back at {at}",
+        CanaryAction.INCONCLUSIVE: f"ended undecided at {at}, all traffic back on the baseline",
     }[action]

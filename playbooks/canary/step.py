@@ -36,7 +36,7 @@ End = EngineConfig | EndpointSpec
 
 
 @dataclass(frozen=True)
-class Pair:
+class SidePair:
     """Two sides that are up, and who steps them where they are engines in this process."""
 
     sides: dict[str, Side]
@@ -77,7 +77,7 @@ def run_canary(
 
 async def conduct(
     plan: CanaryPlan,
-    pair: Pair,
+    pair: SidePair,
     load: LoadSpec,
     changes: list[tuple[str, Any, Any]],
     listener: Listener = lambda event: None,
@@ -107,14 +107,14 @@ async def conduct(
 @asynccontextmanager
 async def open_pair(
     baseline: End, candidate: End, loaded: LoadedModel | None = None
-) -> AsyncIterator[Pair]:
+) -> AsyncIterator[SidePair]:
     """Both sides up; both down afterwards."""
     async with AsyncExitStack() as stack:
         if isinstance(baseline, EngineConfig) and isinstance(candidate, EngineConfig):
             pair = await _engines(baseline, candidate, loaded, stack)
         elif isinstance(baseline, EndpointSpec) and isinstance(candidate, EndpointSpec):
             specs = {BASELINE: baseline, CANDIDATE: candidate}
-            pair = Pair({name: EndpointSide(name, spec) for name, spec in specs.items()})
+            pair = SidePair({name: EndpointSide(name, spec) for name, spec in specs.items()})
         else:
             raise ConfigError(
                 "canary: give two URLs, or none for two engines in this process; one of each "
@@ -130,7 +130,7 @@ async def _engines(
     candidate: EngineConfig,
     loaded: LoadedModel | None,
     stack: AsyncExitStack,
-) -> Pair:
+) -> SidePair:
     def make() -> dict[str, Engine]:
         mine = loaded or load_model(baseline)
         same = _weights(baseline) == _weights(candidate)
@@ -141,7 +141,7 @@ async def _engines(
     stack.push_async_callback(turns.stop)
     await turns.start()
     sides = {name: EmbeddedSide(name, engine, turns) for name, engine in turns.engines.items()}
-    return Pair(dict(sides), turns)
+    return SidePair(dict(sides), turns)
 
 
 def _weights(config: EngineConfig) -> tuple[str, str, str]:

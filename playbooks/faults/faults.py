@@ -26,7 +26,7 @@ from playbooks.measure.stats import DOUBLING_GAIN
 from playbooks.quality.controls import choose_pairs, injected_model, plain_arm, ranges_of
 from playbooks.quality.scoring import Text
 from playbooks.runs.site import Alteration, Site
-from playbooks.steps.models import Load
+from playbooks.steps.models import LoadStep
 
 SAMPLED_REQUESTS = 24
 SHRINK = 8
@@ -53,7 +53,7 @@ class Ground:
     """What a fault needs to know to be as large as it must be: the machine and its load."""
 
     site: Site
-    load: Load
+    load: LoadStep
     """The playbook's load step."""
 
     @cached_property
@@ -111,7 +111,7 @@ class Ground:
         return {"lengths": f"lognormal:8,{MANY},0.2", "shared_prefix": 0}
 
 
-def load_spec(load: Load) -> LoadSpec:
+def load_spec(load: LoadStep) -> LoadSpec:
     """Of a load step. Outputs run to their drawn length."""
     return make_spec(
         load.arrivals,
@@ -130,7 +130,7 @@ def check_fault(name: str) -> None:
         raise ConfigError(f"fault {name!r} is not known; known: {', '.join(FAULTS)}")
 
 
-def inject(name: str, site: Site, load: Load, ground: Ground | None = None) -> Site:
+def inject(name: str, site: Site, load: LoadStep, ground: Ground | None = None) -> Site:
     """The same machine with a fault in its engines. Raises ConfigError for one not known.
 
     `ground`: what is known of the machine already, from an injection before.

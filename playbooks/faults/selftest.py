@@ -17,11 +17,11 @@ from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
 from playbooks.faults.faults import FAULTS, Ground, check_fault, inject
 from playbooks.measure.checkup import gather, version_facts
 from playbooks.runs.site import Site
-from playbooks.steps.models import Load, Soak
+from playbooks.steps.models import LoadStep, SoakStep
 
 SCHEMA = 1
-LOAD = Load(arrivals="closed:6", lengths="lognormal:56,16,0.3", requests=30, shared_prefix=20)
-SOAK = Soak(requests=96, waves=8)
+LOAD = LoadStep(arrivals="closed:6", lengths="lognormal:56,16,0.3", requests=30, shared_prefix=20)
+SOAK = SoakStep(requests=96, waves=8)
 Progress = Callable[[int, int], None]
 Row = dict[str, Any]
 
@@ -33,8 +33,8 @@ def run_selftest(
     progress: Progress = lambda *_: None,
     *,
     loaded: LoadedModel | None = None,
-    load: Load = LOAD,
-    soak: Soak = SOAK,
+    load: LoadStep = LOAD,
+    soak: SoakStep = SOAK,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Rows of fault, first finding, confidence; healthy runs have no fault.
@@ -66,8 +66,8 @@ def run_selftest(
 
 
 def _jobs(
-    site: Site, names: Sequence[str], seeds: int, load: Load
-) -> Iterator[tuple[str | None, Site, Load]]:
+    site: Site, names: Sequence[str], seeds: int, load: LoadStep
+) -> Iterator[tuple[str | None, Site, LoadStep]]:
     """Healthy first. What the faults need to know of the machine is measured once."""
     for seed in range(seeds):
         yield None, site, replace(load, seed=seed)
@@ -76,7 +76,7 @@ def _jobs(
         yield name, inject(name, site, load, ground), load
 
 
-def _row(name: str | None, site: Site, load: Load, soak: Soak) -> Row:
+def _row(name: str | None, site: Site, load: LoadStep, soak: SoakStep) -> Row:
     start = time.monotonic()
     evidence: Evidence = gather(site, load, soak).having(version_facts(site))
     findings = diagnose(evidence)

@@ -108,7 +108,7 @@ def _mean(values: list[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Metric:
+class ArmMetric:
     name: str
     title: str
     unit: str
@@ -119,7 +119,7 @@ class Metric:
     """Relative change from the first arm to the second, with a seed for resampling."""
 
 
-def _quantile(metric: str, q: float, title: str) -> Metric:
+def _quantile(metric: str, q: float, title: str) -> ArmMetric:
     def value(arm: Arm) -> float | None:
         key = f"p{round(q * 100)}"
         number: float | None = latency_block(arm.pooled(metric))[key]
@@ -131,7 +131,7 @@ def _quantile(metric: str, q: float, title: str) -> Metric:
         return quantile_change([a for a, _ in pairs], [b for _, b in pairs], q, seed)
 
     name = f"p{round(q * 100)}_{metric.removesuffix('_ms')}"
-    return Metric(name, title, "ms", "lower", value, change)
+    return ArmMetric(name, title, "ms", "lower", value, change)
 
 
 def _defined(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -141,22 +141,22 @@ def _defined(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _by_repeat(
     name: str, title: str, unit: str, better: str, read: Callable[[Arm], list[float]]
-) -> Metric:
-    return Metric(
+) -> ArmMetric:
+    return ArmMetric(
         name, title, unit, better,
         lambda arm: _mean(read(arm)),
         lambda before, after, seed: paired_change(read(before), read(after), seed),
     )  # fmt: skip
 
 
-def _exact(name: str, title: str, unit: str, read: Callable[[Arm], float]) -> Metric:
+def _exact(name: str, title: str, unit: str, read: Callable[[Arm], float]) -> ArmMetric:
     """Known, not measured: its interval is a point."""
 
     def change(before: Arm, after: Arm, seed: int) -> Interval:
         ratio = read(after) / read(before) - 1
         return Interval(ratio, ratio, ratio, 1)
 
-    return Metric(name, title, unit, "lower", read, change)
+    return ArmMetric(name, title, unit, "lower", read, change)
 
 
 METRICS = (
@@ -176,7 +176,7 @@ METRICS = (
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def effect(metric: Metric, before: Arm, after: Arm, seed: int) -> dict[str, Any]:
+def effect(metric: ArmMetric, before: Arm, after: Arm, seed: int) -> dict[str, Any]:
     """One row of `effects`: changes are relative, so −0.3 is 30 % less."""
     change = metric.change(before, after, seed)
     return {

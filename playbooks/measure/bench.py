@@ -42,7 +42,7 @@ Beside = Callable[[Engine], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
-class Work:
+class BenchRequest:
     """One request: a prompt (text or token ids) and how many tokens come back."""
 
     prompt: str | list[int]
@@ -61,7 +61,7 @@ class BenchSpec:
     """A JSON file that says the requests instead."""
 
 
-def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[Work]:
+def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[BenchRequest]:
     """The requests. Raises ConfigError when they cannot be made."""
     if spec.workload is not None:
         return read_workload(spec.workload)
@@ -73,12 +73,12 @@ def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[Work]:
     prompts = Lognormal.with_mean(spec.prompt_mean, spec.sigma, half).spread(rng, spec.requests)
     outputs = Lognormal.with_mean(spec.output_mean, spec.sigma, half).spread(rng, spec.requests)
     return [
-        Work(rng.integers(0, vocab, size=p).tolist(), o)
+        BenchRequest(rng.integers(0, vocab, size=p).tolist(), o)
         for p, o in zip(prompts, outputs, strict=True)
     ]
 
 
-def read_workload(path: Path) -> list[Work]:
+def read_workload(path: Path) -> list[BenchRequest]:
     """A JSON list of {"prompt": [token ids] or text, "out": tokens}."""
     try:
         rows = json.loads(path.read_text("utf-8"))
@@ -89,7 +89,7 @@ def read_workload(path: Path) -> list[Work]:
     return [_work(row, f"workload {path}, request {i}") for i, row in enumerate(rows)]
 
 
-def _work(row: Any, where: str) -> Work:
+def _work(row: Any, where: str) -> BenchRequest:
     if not isinstance(row, dict) or set(row) != {"prompt", "out"}:
         raise ConfigError(f'{where}: expected {{"prompt": …, "out": tokens}}')
     prompt, out = row["prompt"], row["out"]
@@ -98,7 +98,7 @@ def _work(row: Any, where: str) -> Work:
         raise ConfigError(f"{where}: prompt must be text or a list of token ids")
     if type(out) is not int or out < 1:
         raise ConfigError(f"{where}: out must be a whole number of at least 1, got {out!r}")
-    return Work(prompt, out)
+    return BenchRequest(prompt, out)
 
 
 def run_bench(
@@ -147,7 +147,7 @@ def run_bench(
 
 def _runs(
     engine: Engine,
-    work: list[Work],
+    work: list[BenchRequest],
     rates: GemmRates,
     repeats: int,
     progress: Callable[[int, int], None],
@@ -185,7 +185,7 @@ def cost_of(alone: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[s
 
 
 def _run(
-    engine: Engine, work: list[Work], rates: GemmRates, progress: Callable[[int, int], None]
+    engine: Engine, work: list[BenchRequest], rates: GemmRates, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """One run, and what it measured."""
     engine.reset()
@@ -219,7 +219,7 @@ def _run(
     }
 
 
-def needed_flops(engine: Engine, done: list[Completion], work: list[Work]) -> float:
+def needed_flops(engine: Engine, done: list[Completion], work: list[BenchRequest]) -> float:
     """GEMM work that the requests themselves need.
 
     Every token but a request's last passes through the layers once, and the head runs once
@@ -235,7 +235,7 @@ def needed_flops(engine: Engine, done: list[Completion], work: list[Work]) -> fl
 
 
 def _serve(
-    engine: Engine, work: list[Work], progress: Callable[[int, int], None]
+    engine: Engine, work: list[BenchRequest], progress: Callable[[int, int], None]
 ) -> list[Completion]:
     streams = [
         engine.submit(
@@ -250,7 +250,7 @@ def _serve(
     return done
 
 
-def _refuse_misfits(engine: Engine, work: list[Work]) -> None:
+def _refuse_misfits(engine: Engine, work: list[BenchRequest]) -> None:
     limit, vocab = engine.scheduler.max_model_len, engine.loaded.spec.vocab
     for i, item in enumerate(work):
         if isinstance(item.prompt, list):
@@ -263,7 +263,7 @@ def _refuse_misfits(engine: Engine, work: list[Work]) -> None:
                 raise ConfigError(f"request {i}: token {max(item.prompt)} is outside {vocab}")
 
 
-def _describe(spec: BenchSpec, work: list[Work]) -> dict[str, Any]:
+def _describe(spec: BenchSpec, work: list[BenchRequest]) -> dict[str, Any]:
     prompts = [len(w.prompt) for w in work if isinstance(w.prompt, list)]
     return {
         "requests": len(work),

@@ -27,7 +27,7 @@ from engine.execution.calibration import (
 from engine.execution.load import load_model
 from engine.models import LoadedModel
 from engine.text.tokenizer import Tokenizer
-from playbooks.quality.arm import Arm
+from playbooks.quality.arm import QualityArm
 from playbooks.quality.cases import read_cases
 from playbooks.quality.passkey import sentences
 
@@ -71,7 +71,7 @@ def measure(
     """Ranges over token sequences `texts`."""
     spec = loaded.spec
     plain = config.with_(kv_format="fp16", zero_point=False, calibration=None)
-    arm = Arm(plain, loaded, max(map(len, texts)))
+    arm = QualityArm(plain, loaded, max(map(len, texts)))
     ranges = Ranges(spec.layers, spec.kv_heads, spec.head_dim)
     total, done = sum(map(len, texts)), 0
     for tokens in texts:

@@ -16,12 +16,12 @@ from playbooks.measure.probe import run_probe
 from playbooks.measure.profile import TextTarget
 from playbooks.measure.soak import grown_of, run_soak
 from playbooks.runs.site import Site
-from playbooks.steps.models import Load, Soak
+from playbooks.steps.models import LoadStep, SoakStep
 
 Progress = Callable[[int, int], None]
 
 
-def examine_site(site: Site, load: Load, progress: Progress = lambda *_: None) -> Examined:
+def examine_site(site: Site, load: LoadStep, progress: Progress = lambda *_: None) -> Examined:
     """The load step of a playbook, with the site's fault over its parameters."""
     asked = replace(load, **site.alteration.load)
     with site.engine() as engine:
@@ -34,7 +34,7 @@ def examine_site(site: Site, load: Load, progress: Progress = lambda *_: None) -
         )
 
 
-def soak_site(site: Site, spec: Soak, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def soak_site(site: Site, spec: SoakStep, progress: Progress = lambda *_: None) -> dict[str, Any]:
     with site.engine() as engine:
         return run_soak(engine, spec, progress)
 
@@ -74,7 +74,9 @@ def suspect_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def gather(site: Site, load: Load, soak: Soak, progress: Progress = lambda *_: None) -> Evidence:
+def gather(
+    site: Site, load: LoadStep, soak: SoakStep, progress: Progress = lambda *_: None
+) -> Evidence:
     """All that a diagnosis of the engine itself needs; versions are not looked at."""
     evidence = Evidence().having(examine_site(site, load, progress).facts)
     evidence = evidence.having(soak_facts(soak_site(site, soak, progress)))

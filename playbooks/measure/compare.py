@@ -25,10 +25,10 @@ from playbooks.measure.arm_metrics import METRICS, Arm, effects_between, judge_g
 from playbooks.measure.experiment import Experiment, ExperimentSize
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.reports import results
-from playbooks.steps.models import Compare, Quality
+from playbooks.steps.models import CompareStep, QualityStep
 
 SCHEMA = 1
-DEFAULTS = Compare()
+DEFAULTS = CompareStep()
 Progress = Callable[[int, int], None]
 JudgeQuality = Callable[[EngineConfig], dict[str, Any]]
 """Settings of an arm to the report of its quality check."""
@@ -37,7 +37,7 @@ JudgeQuality = Callable[[EngineConfig], dict[str, Any]]
 def run_compare(
     experiment: Experiment,
     config: EngineConfig,
-    options: Compare = DEFAULTS,
+    options: CompareStep = DEFAULTS,
     progress: Progress = lambda *_: None,
     loaded: LoadedModel | None = None,
     quality: JudgeQuality | None = None,
@@ -53,7 +53,7 @@ def run_compare(
     loaded = loaded or load_model(_first_config(experiment, config))
     size = size_for(experiment, options, config)
     arms = make_arms(experiment, config, loaded, size)
-    run = _Run(experiment, arms, loaded, size, options, progress)
+    run = _ComparisonRun(experiment, arms, loaded, size, options, progress)
     run.check_arms()
     run.all_repeats()
     if options.quality:
@@ -65,7 +65,7 @@ def _first_config(experiment: Experiment, config: EngineConfig) -> EngineConfig:
     return EngineConfig.from_dict(config.to_dict() | experiment.settings(0), "first arm")
 
 
-def size_for(experiment: Experiment, options: Compare, config: EngineConfig) -> ExperimentSize:
+def size_for(experiment: Experiment, options: CompareStep, config: EngineConfig) -> ExperimentSize:
     size = experiment.quick if options.quick else experiment.size
     if experiment.gpu_scale is not None and not options.quick and _on_gpu(config):
         size = replace(size, scale=experiment.gpu_scale)
@@ -100,7 +100,7 @@ def make_arms(
     ]
 
 
-class _Run:
+class _ComparisonRun:
     """The trials of an experiment, in their order."""
 
     def __init__(
@@ -109,7 +109,7 @@ class _Run:
         arms: list[Arm],
         loaded: LoadedModel,
         size: ExperimentSize,
-        options: Compare,
+        options: CompareStep,
         progress: Progress,
     ) -> None:
         self.experiment, self.arms, self.loaded, self.size = experiment, arms, loaded, size
@@ -208,12 +208,12 @@ def kept_quality(config: EngineConfig) -> dict[str, Any]:
         decided = report.get("verdict") != "inconclusive" and report.get("baseline") == "fp16"
         if decided and report.get("identity") == identity and found == wanted:
             return report
-    report = run_quality(config, Quality(size="quick"))
+    report = run_quality(config, QualityStep(size="quick"))
     results.save(report)
     return report
 
 
-def _report(run: _Run, start: float) -> dict[str, Any]:
+def _report(run: _ComparisonRun, start: float) -> dict[str, Any]:
     experiment, arms, seed = run.experiment, run.arms, run.seed
     rivals = [(experiment.rival(i), i) for i in range(1, len(arms))]
     effects = [row for a, b in rivals for row in effects_between(arms[a], arms[b], seed)]
@@ -256,7 +256,7 @@ def _verdict(goals: list[dict[str, Any]]) -> str:
     return next((v for v in ("fail", "inconclusive") if v in outcomes), "pass")
 
 
-def findings(run: _Run, effects: list[dict[str, Any]]) -> list[str]:
+def findings(run: _ComparisonRun, effects: list[dict[str, Any]]) -> list[str]:
     """A sentence an arm: what changed, and what held it back."""
     sentences = []
     for i, arm in enumerate(run.arms):

@@ -14,7 +14,7 @@ from engine.request import SamplingParams
 from playbooks.measure.calibrate import long_text
 from playbooks.measure.crosstalk import MARKS, marked_prompt
 from playbooks.quality import limits
-from playbooks.quality.arm import Arm
+from playbooks.quality.arm import QualityArm
 from playbooks.quality.controls import plain_arm
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
@@ -60,7 +60,7 @@ def _score(site: Site) -> tuple[Scores, float, list[Suspect]]:
     tokens = long_text(loaded.tokenizer, min(TOKENS, loaded.spec.max_positions - 2), SEED)
     text = Text("probe", "probe", tokens)
     plain = plain_arm(config, loaded, len(tokens))
-    arm = Arm(config, loaded, len(tokens), calibration=site.alteration.calibration)
+    arm = QualityArm(config, loaded, len(tokens), calibration=site.alteration.calibration)
     scores = Scores.join(score(plain, [arm], [text], lambda: None)[0])
     clipped = arm.cache.saturation_ratio or 0.0
     kld = float(scores.kld.mean()) if len(scores) else 0.0

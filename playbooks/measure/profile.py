@@ -32,7 +32,7 @@ from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.compare import environment
 from playbooks.measure.kernel_timer import ORDER, TimedOps
 from playbooks.measure.trial import Trial, run_trial, warm_up
-from playbooks.steps.models import Profile
+from playbooks.steps.models import ProfileStep
 
 SCHEMA = 1
 HOT = 0.10
@@ -65,7 +65,7 @@ class TextTarget(EmbeddedTarget):
 
 def run_profile(
     config: EngineConfig,
-    spec: Profile,
+    spec: ProfileStep,
     progress: Progress = lambda *_: None,
     trace_out: Path | None = None,
 ) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def load_timed(config: EngineConfig) -> tuple[TimedOps, LoadedModel]:
     return ops, models.load(models.resolve(config.model), ops, device=device)
 
 
-def _trial(engine: Engine, spec: Profile, progress: Progress) -> Trial:
+def _trial(engine: Engine, spec: ProfileStep, progress: Progress) -> Trial:
     def show(seen: LoadProgress) -> None:
         progress(seen.done, spec.requests)
 

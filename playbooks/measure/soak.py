@@ -22,7 +22,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.stream import Stream
 from playbooks.diagnosis import Growth
 from playbooks.measure.leak_detector import Look, growth, look, objects, slope
-from playbooks.steps.models import Soak
+from playbooks.steps.models import SoakStep
 
 SCHEMA = 1
 PROMPT, OUTPUT = 6, 3
@@ -54,7 +54,9 @@ class Storm:
         return not self.left and self.pool is None
 
 
-def run_soak(engine: Engine, spec: Soak, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def run_soak(
+    engine: Engine, spec: SoakStep, progress: Progress = lambda *_: None
+) -> dict[str, Any]:
     """On a running engine that nobody else uses. Raises EngineError when it stops."""
     start = time.monotonic()
     soak = _Soak(engine, spec, progress)
@@ -114,7 +116,7 @@ def _row(look: Look) -> dict[str, Any]:
 
 
 class _Soak:
-    def __init__(self, engine: Engine, spec: Soak, progress: Progress) -> None:
+    def __init__(self, engine: Engine, spec: SoakStep, progress: Progress) -> None:
         self.engine, self.spec, self._progress = engine, spec, progress
         self.served = 0
         self.looks: list[Look] = []

@@ -37,7 +37,7 @@ from playbooks.measure.stats import (
 )
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.work import EvenPreset
-from playbooks.steps.models import Sweep
+from playbooks.steps.models import SweepStep
 
 SCHEMA = 1
 LITTLE_WITHIN = 0.05
@@ -52,12 +52,12 @@ LATENCIES = ("e2e_ms", "ttft_ms", "tpot_ms", "queue_ms")
 Progress = Callable[[int, int], None]
 
 
-def measured(spec: Sweep, batch: int) -> int:
+def measured(spec: SweepStep, batch: int) -> int:
     """Requests of a run that count."""
     return max(spec.least_requests + batch, spec.requests_per_user * batch)
 
 
-def planned(spec: Sweep, batch: int) -> int:
+def planned(spec: SweepStep, batch: int) -> int:
     """Those, and more that keep the batch full until the last of them has its answer."""
     return measured(spec, batch) + math.ceil(FILLER * batch)
 
@@ -163,7 +163,7 @@ def _samples(trial: Trial, metric: str) -> np.ndarray:
 
 def run_sweep(
     config: EngineConfig,
-    spec: Sweep,
+    spec: SweepStep,
     progress: Progress = lambda *_: None,
     loaded: LoadedModel | None = None,
 ) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def run_sweep(
 class _Ladder:
     """Runs points, all of them once before any of them twice."""
 
-    def __init__(self, engine: Engine, spec: Sweep, mix: Mix, progress: Progress) -> None:
+    def __init__(self, engine: Engine, spec: SweepStep, mix: Mix, progress: Progress) -> None:
         self._engine, self._spec, self._mix = engine, spec, mix
         self._progress, self._done, self._total = progress, 0, 0
 
@@ -253,7 +253,7 @@ def between(knee_at: int, sizes: Sequence[int]) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SweepVerdict:
     knee: int | None = None
     recommended_cap: int | None = None
     reasons: tuple[str, ...] = ()
@@ -274,15 +274,17 @@ class Verdict:
         }
 
 
-def judge(points: Sequence[Point], spec: Sweep) -> Verdict:
+def judge(points: Sequence[Point], spec: SweepStep) -> SweepVerdict:
     """The knee and the cap, or why there is none."""
     good = [p for p in points if p.doubts is None]
     if len(good) < LEAST_POINTS:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
-        return Verdict(reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts))
+        return SweepVerdict(
+            reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts)
+        )
     noise = common_noise([p.rates for p in good])
     if noise > NOISE:
-        return Verdict(
+        return SweepVerdict(
             reasons=(
                 f"too noisy: throughput is known within {_percent(noise)} only, and a knee is a "
                 f"matter of {DOUBLING_GAIN:.0%}",
@@ -295,12 +297,12 @@ def _percent(noise: float) -> str:
     return f"{noise:.0%}" if noise < 10 else "an order of magnitude"
 
 
-def _find_knee(good: Sequence[Point], spec: Sweep) -> Verdict:
+def _find_knee(good: Sequence[Point], spec: SweepStep) -> SweepVerdict:
     sizes, values = [p.batch for p in good], [p.throughput for p in good]
     bend, found = segmented_fit(sizes, values), knee(sizes, values)
     if found is None:
         gain = values[-1] / values[-2] - 1
-        return Verdict(
+        return SweepVerdict(
             bend=bend,
             reasons=(
                 f"no knee up to batch {sizes[-1]}: from {sizes[-2]} to {sizes[-1]} it still gains "
@@ -309,7 +311,7 @@ def _find_knee(good: Sequence[Point], spec: Sweep) -> Verdict:
         )
     assert bend is not None, "enough points were asked for"
     if bend.ratio > TAIL_SLOPE:
-        return Verdict(
+        return SweepVerdict(
             bend=bend,
             reasons=(
                 f"the two rules disagree: doubling stops to pay at {found}, and yet the curve's "
@@ -320,7 +322,7 @@ def _find_knee(good: Sequence[Point], spec: Sweep) -> Verdict:
     return _recommend(good, found, bend, spec)
 
 
-def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: Sweep) -> Verdict:
+def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: SweepStep) -> SweepVerdict:
     """The cap: a share of the knee, and under the objective where one is given."""
     cap = max(1, math.floor(CAP_SHARE * found))
     reasons = [f"{CAP_SHARE:.0%} of the knee {found}"]
@@ -328,9 +330,9 @@ def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: Sweep) -> Ve
         limit, why = largest_under(good, spec.p99_objective_ms, f"{spec.p99_of}_ms")
         reasons.append(why)
         if limit is None:
-            return Verdict(found, None, tuple(reasons), bend)
+            return SweepVerdict(found, None, tuple(reasons), bend)
         cap = min(cap, limit)
-    return Verdict(found, cap, tuple(reasons), bend)
+    return SweepVerdict(found, cap, tuple(reasons), bend)
 
 
 def largest_under(good: Sequence[Point], objective: float, metric: str) -> tuple[int | None, str]:

@@ -28,7 +28,7 @@ _FIRST = 1 + len(STEP_PARTS)
 
 
 @dataclass(frozen=True)
-class Steps:
+class TrialSteps:
     """The engine's steps of a trial, one entry each (the newest few thousand)."""
 
     parts_ms: np.ndarray
@@ -49,7 +49,7 @@ class Trial:
     result: LoadResult
     summary: dict[str, Any]
     """As `evewatch load` reports it."""
-    steps: Steps
+    steps: TrialSteps
     totals: dict[str, int]
     """The engine's counters."""
     kv: dict[str, Any]
@@ -121,12 +121,12 @@ def run_trial(
     )
 
 
-def steps_of(engine: Engine) -> Steps:
+def steps_of(engine: Engine) -> TrialSteps:
     rows = engine.telemetry.steps.since(0.0)
     rows = rows[np.argsort(rows[:, 0])]
     computed = rows[:, _FIRST] + rows[:, _FIRST + 1]
     running = rows[:, _FIRST + 3]
-    return Steps(
+    return TrialSteps(
         parts_ms=rows[:, 1:_FIRST] / 1e6,
         # Finished rows of a static batch are computed too; how much else is padded is not known.
         tokens=np.where(computed > 0, np.maximum(computed, running), 0),

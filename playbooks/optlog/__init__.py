@@ -4,7 +4,7 @@ OptLog().append(Record("Cap 48", what=(Change("max_batch", 64, 48),), why="knee 
 """
 
 from playbooks.optlog.provenance import provenance_of
-from playbooks.optlog.record import Change, Effect, Record
-from playbooks.optlog.store import Damage, OptLog, Reading
+from playbooks.optlog.record import Change, LogEffect, Record
+from playbooks.optlog.store import LogDamage, OptLog, Reading
 
-__all__ = ["Change", "Damage", "Effect", "OptLog", "Reading", "Record", "provenance_of"]
+__all__ = ["Change", "LogDamage", "LogEffect", "OptLog", "Reading", "Record", "provenance_of"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from playbooks.optlog.provenance import provenance_of
-from playbooks.optlog.record import Change, Effect, Record
+from playbooks.optlog.record import Change, LogEffect, Record
 
 Report = dict[str, Any]
 LIVE = {
@@ -136,20 +136,23 @@ def _work(report: Report) -> dict[str, Any]:
     }
 
 
-def _effect(row: Report) -> Effect:
+def _effect(row: Report) -> LogEffect:
     name = row["metric"]
     suffix = "" if "bytes" in name and row["unit"] == "B" else SUFFIXES.get(row["unit"], "")
-    return Effect(
+    return LogEffect(
         name + suffix, row["before"], row["after"], row["n"], row["low"], row["high"],
         row["verdict"],
     )  # fmt: skip
 
 
-def _states(before: Report, after: Report) -> tuple[Effect, ...]:
-    bound = Effect("bound_by", before["bound_by"], after["bound_by"])
+def _states(before: Report, after: Report) -> tuple[LogEffect, ...]:
+    bound = LogEffect("bound_by", before["bound_by"], after["bound_by"])
     if after["quality"] in (None, "reference"):
         return (bound,)
-    return (bound, Effect("quality", before["quality"], after["quality"], verdict=after["quality"]))
+    return (
+        bound,
+        LogEffect("quality", before["quality"], after["quality"], verdict=after["quality"]),
+    )
 
 
 def _limit(arm: Report) -> str:
@@ -274,19 +277,19 @@ def _sweep_work(report: Report) -> dict[str, Any]:
     }
 
 
-def _sweep_effects(points: list[Report], knee: int) -> tuple[Effect, ...]:
+def _sweep_effects(points: list[Report], knee: int) -> tuple[LogEffect, ...]:
     """From the largest point measured to the knee: what stopping earlier costs and gives."""
     by_size = {point["batch"]: point for point in points}
     last, at = points[-1], by_size[knee]
     n = len(at["repeats"])
     effects = [
-        Effect(f"output_tok_s, batch {last['batch']} → {knee}", last["output_tok_s"],
+        LogEffect(f"output_tok_s, batch {last['batch']} → {knee}", last["output_tok_s"],
                at["output_tok_s"], n),
     ]  # fmt: skip
     for metric in ("e2e_ms", "ttft_ms", "tpot_ms"):
         before, after = (point["latency"][metric] for point in (last, at))
         name = f"p99_{metric}, batch {last['batch']} → {knee}"
-        effects.append(Effect(name, before["p99"], after["p99"], after["n"]))
+        effects.append(LogEffect(name, before["p99"], after["p99"], after["n"]))
     return tuple(effects)
 
 
@@ -313,7 +316,7 @@ def of_quality(report: Report, artifacts: tuple[str, ...] = ()) -> list[Record]:
                 ],
             },
             effect=tuple(
-                Effect(g["metric"], None, g["value"], report["positions"], verdict=g["verdict"])
+                LogEffect(g["metric"], None, g["value"], report["positions"], verdict=g["verdict"])
                 for g in report["gates"]
             ),
             problems=_quality_problems(report),

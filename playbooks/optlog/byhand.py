@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.optlog.provenance import provenance_of
-from playbooks.optlog.record import Change, Effect, Record
+from playbooks.optlog.record import Change, LogEffect, Record
 
 UNKNOWN = ("", "-", "–", "null", "none")
 
@@ -74,9 +74,9 @@ def _split(values: str) -> tuple[str, str, str]:
     return values[:at], ":", values[at + 1 :]
 
 
-def _effect(text: str) -> Effect:
+def _effect(text: str) -> LogEffect:
     metric, before, after = _ends(text, "--effect")
-    return Effect(metric, before, after)
+    return LogEffect(metric, before, after)
 
 
 def _fact(text: str) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.config import EngineConfig
-from playbooks.optlog import Effect, Record
+from playbooks.optlog import LogEffect, Record
 from playbooks.optlog.provenance import provenance_of
 
 
@@ -24,7 +24,7 @@ def record_of(report: dict[str, Any], config: EngineConfig | None) -> Record:
             "state": report["state"],
         },
         effect=tuple(
-            Effect(f"{step}.{gate['metric']}", after=gate["value"], verdict=gate["verdict"])
+            LogEffect(f"{step}.{gate['metric']}", after=gate["value"], verdict=gate["verdict"])
             for step, gate in gates
         ),
         problems=tuple(_problems(report)),
@@ -54,7 +54,7 @@ def soak_record(report: dict[str, Any], config: EngineConfig) -> Record:
         why="nothing may be left, and nothing may grow per request served",
         how=report["work"] | {"seconds": report["seconds"]},
         effect=tuple(
-            Effect(f"{name} per request", after=slope["per_request"], n=len(report["looks"]))
+            LogEffect(f"{name} per request", after=slope["per_request"], n=len(report["looks"]))
             for name, slope in rows if slope is not None
         ),
         problems=tuple(f"grows: {row['what']} {row['per_request']:+.3g} per request"
@@ -70,7 +70,7 @@ def selftest_record(report: dict[str, Any], config: EngineConfig) -> Record:
         why="a diagnosis is worth what it finds when something is known to be wrong",
         how={"runs": len(report["rows"]), "load": report["load"], "seconds": report["seconds"]},
         effect=tuple(
-            Effect(f"{row['fault'] or 'healthy'} found first", after=row["first"],
+            LogEffect(f"{row['fault'] or 'healthy'} found first", after=row["first"],
                    verdict="pass" if row["found"] else "fail")
             for row in report["rows"]
         ),

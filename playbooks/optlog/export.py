@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page, text_of
-from playbooks.optlog.record import Effect, Record, plain
+from playbooks.optlog.record import LogEffect, Record, plain
 from playbooks.optlog.store import Reading
 from playbooks.reports.document import Table
 from playbooks.reports.report import STYLE, html_table, markdown_rows
@@ -59,7 +59,7 @@ def as_csv(records: Sequence[Record], reading: Reading, file: Path) -> str:
     return out.getvalue()
 
 
-def _csv_row(record: Record, effect: Effect | None) -> list[Any]:
+def _csv_row(record: Record, effect: LogEffect | None) -> list[Any]:
     what = "; ".join(f"{c.key}: {text_of(c.before)} -> {text_of(c.after)}" for c in record.what)
     head = [record.id, record.time, record.title, record.operator, record.decision, record.claim]
     names = ("metric", "before", "after", "low", "high", "n", "verdict")

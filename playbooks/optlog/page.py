@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playbooks.optlog.diff import relative
-from playbooks.optlog.record import Effect, Record, plain
+from playbooks.optlog.record import LogEffect, Record, plain
 from playbooks.reports.document import Column, Table
 
 DECISION_WORDS = {
@@ -95,7 +95,7 @@ def _effects(record: Record) -> Block:
     return Table("", columns, rows)
 
 
-def change_of(effect: Effect) -> str:
+def change_of(effect: LogEffect) -> str:
     """The interval where there is one, else what before and after say."""
     if effect.low is not None and effect.high is not None:
         if effect.low == effect.high:

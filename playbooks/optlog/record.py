@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Effect:
+class LogEffect:
     """What became of one metric.
 
     `low` and `high` are the interval of the relative change, after ÷ before − 1 (0.1 is 10 %
@@ -71,7 +71,7 @@ class Record:
     """The hypothesis, before anything was measured."""
     how: Mapping[str, Any] = field(default_factory=dict)
     """Workload, seed, repeats: enough to do it again."""
-    effect: tuple[Effect, ...] = ()
+    effect: tuple[LogEffect, ...] = ()
     problems: tuple[str, ...] = ()
     decision: str = "hold"
     rollback: str = ""
@@ -165,14 +165,14 @@ def _change(row: Any) -> Change:
     return Change(row["key"], row.get("before"), row.get("after"))
 
 
-def _effect(row: Any) -> Effect:
+def _effect(row: Any) -> LogEffect:
     if not isinstance(row, dict) or not isinstance(row.get("metric"), str):
         raise ValueError(f"effect: {row!r} has no metric")
     interval = row.get("interval") or (None, None)
     if not isinstance(interval, list | tuple) or len(interval) != 2:
         raise ValueError(f"effect: interval {interval!r} is not [low, high]")
     known = {name: row.get(name) for name in ("before", "after", "n", "verdict")}
-    return Effect(row["metric"], low=interval[0], high=interval[1], **known)
+    return LogEffect(row["metric"], low=interval[0], high=interval[1], **known)
 
 
 # --- what is hashed ------------------------------------------------------------------------

@@ -34,7 +34,7 @@ FIRST_BYTES = b'{"artifacts":'
 
 
 @dataclass(frozen=True)
-class Damage:
+class LogDamage:
     """Something in the file that is not as it was written."""
 
     line: int
@@ -50,7 +50,7 @@ class Reading:
     """What is in the log. A record that was altered is in `records`, and named in `damage`."""
 
     records: tuple[Record, ...] = ()
-    damage: tuple[Damage, ...] = ()
+    damage: tuple[LogDamage, ...] = ()
     hashes: tuple[str, ...] = ()
     """Of the records, in their order: what the next one's `prev` must be."""
 
@@ -214,7 +214,7 @@ class OptLog:
 
 def _read(lines: Any) -> Reading:
     records: list[Record] = []
-    damage: list[Damage] = []
+    damage: list[LogDamage] = []
     hashes: list[str] = []
     before_was_altered = False
     for number, line in enumerate(lines, 1):
@@ -234,22 +234,22 @@ def _read(lines: Any) -> Reading:
     return Reading(tuple(records), tuple(damage), tuple(hashes))
 
 
-def _unreadable(number: int, line: bytes) -> Damage:
+def _unreadable(number: int, line: bytes) -> LogDamage:
     if line.endswith(b"\n"):
-        return Damage(number, "unreadable", f"line {number} is no record ({len(line)} bytes)")
+        return LogDamage(number, "unreadable", f"line {number} is no record ({len(line)} bytes)")
     text = f"the last line, {number}, is torn after {len(line)} bytes; all before it is whole"
-    return Damage(number, "torn", text)
+    return LogDamage(number, "torn", text)
 
 
-def _altered(number: int, stored: _Stored) -> Damage | None:
+def _altered(number: int, stored: _Stored) -> LogDamage | None:
     record = stored.record
     if record.schema != SCHEMA or record.id == content_id(stored.data):
         return None
     text = f"record {record.id} (line {number}, {record.title!r}) was altered: its content is not "
-    return Damage(number, "altered", text + "what its id was made from", record.id)
+    return LogDamage(number, "altered", text + "what its id was made from", record.id)
 
 
-def _broken(number: int, record: Record, before: Record | None) -> Damage:
+def _broken(number: int, record: Record, before: Record | None) -> LogDamage:
     where = f"record {record.id} (line {number}, {record.title!r})"
     if before is None:
         text = f"{where} is not the first that was written: what was before it is gone"
@@ -258,7 +258,7 @@ def _broken(number: int, record: Record, before: Record | None) -> Damage:
             f"{where} was written after another record than {before.id} (line {number - 1}): that "
             "one was changed, or records between them were taken out, added or moved"
         )
-    return Damage(number, "chain", text, record.id)
+    return LogDamage(number, "chain", text, record.id)
 
 
 @dataclass(frozen=True)

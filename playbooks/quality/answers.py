@@ -19,7 +19,7 @@ from engine.errors import EngineError
 from engine.models import LoadedModel
 from engine.request import FinishReason, SamplingParams
 from playbooks.quality.arm import CHUNK, sized
-from playbooks.quality.cases import Case
+from playbooks.quality.cases import QualityCase
 
 BATCH = 16
 LOOP_LONGEST = 12
@@ -38,7 +38,7 @@ REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     token_ids: tuple[int, ...]
     text: str
     stopped: bool
@@ -52,7 +52,7 @@ def answer_all(
     limits: Sequence[int],
     batch: int = BATCH,
     done: Callable[[], None] = lambda: None,
-) -> list[Answer]:
+) -> list[ModelAnswer]:
     """Serve all prompts greedily, up to `batch` at once. EngineError when one fails."""
     if not prompts:
         return []
@@ -68,7 +68,7 @@ def answer_all(
             if result.error is not None or not result.token_ids:
                 raise EngineError(f"quality: a prompt was not answered: {result.error}")
             stopped = result.finish_reason is FinishReason.STOP
-            answers.append(Answer(result.token_ids, result.text, stopped))
+            answers.append(ModelAnswer(result.token_ids, result.text, stopped))
             done()
     return answers
 
@@ -81,7 +81,7 @@ def divergence(a: Sequence[int], b: Sequence[int]) -> int | None:
     return None if len(a) == len(b) else min(len(a), len(b))
 
 
-def kept(base: Sequence[Answer], other: Sequence[Answer]) -> float | None:
+def kept(base: Sequence[ModelAnswer], other: Sequence[ModelAnswer]) -> float | None:
     """Mean share of the baseline's answer that comes before the first difference."""
     shares = []
     for a, b in zip(base, other, strict=True):
@@ -90,7 +90,7 @@ def kept(base: Sequence[Answer], other: Sequence[Answer]) -> float | None:
     return float(np.mean(shares)) if shares else None
 
 
-def form(base: Sequence[Answer], other: Sequence[Answer]) -> dict[str, float | None]:
+def form(base: Sequence[ModelAnswer], other: Sequence[ModelAnswer]) -> dict[str, float | None]:
     """Changes that a reader would notice without knowing the right answer.
 
     Greedy answers part at near-ties, and then one may happen to loop or to be short where the
@@ -132,17 +132,19 @@ def loops(text: str) -> bool:
     return False
 
 
-def broken(answer: Answer) -> bool:
+def broken(answer: ModelAnswer) -> bool:
     """Has bytes that are no text; a last character cut off by the length limit does not count."""
     text = answer.text if answer.stopped else answer.text.rstrip(REPLACEMENT)
     return REPLACEMENT in text
 
 
-def ends_early(answer: Answer, other: Answer) -> bool:
+def ends_early(answer: ModelAnswer, other: ModelAnswer) -> bool:
     return answer.stopped and len(answer.token_ids) < EARLY * len(other.token_ids)
 
 
-def second_turn(config: EngineConfig, loaded: LoadedModel, cases: Sequence[Case]) -> bool | None:
+def second_turn(
+    config: EngineConfig, loaded: LoadedModel, cases: Sequence[QualityCase]
+) -> bool | None:
     """A chat's second turn, on an engine that remembers the first: does it differ from a fresh one?
 
     None where nothing was reused, so that there is nothing to compare.

@@ -50,7 +50,7 @@ class Held:
     """In token order."""
 
 
-class Arm:
+class QualityArm:
     """Raises ConfigError when `config` and the model do not fit together."""
 
     def __init__(

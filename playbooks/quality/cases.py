@@ -39,7 +39,7 @@ CATEGORIES = (
 
 
 @dataclass(frozen=True)
-class Message:
+class CaseMessage:
     __pydantic_config__ = STRICT
     role: Literal["system", "user", "assistant"]
     content: Text
@@ -57,7 +57,7 @@ class CaseRow:
     id: Text | None = None
     category: Text | None = None
     prompt: Text | None = None
-    messages: tuple[Message, ...] | None = None
+    messages: tuple[CaseMessage, ...] | None = None
     max_tokens: Annotated[int, Ge(1), Le(LONGEST_ANSWER)] = MAX_TOKENS
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class CaseFile:
 
 
 @dataclass(frozen=True)
-class Case:
+class QualityCase:
     id: str
     category: str
     messages: tuple[dict[str, str], ...]
@@ -94,13 +94,13 @@ class Case:
         return self.messages[-1]["content"]
 
 
-def golden() -> list[Case]:
+def golden() -> list[QualityCase]:
     """The set that ships, in the order of CATEGORIES."""
     folder = Path(str(files("playbooks.golden")))
     return [case for name in CATEGORIES for case in _from_toml(folder / f"{name}.toml", name)]
 
 
-def read_cases(path: Path) -> list[Case]:
+def read_cases(path: Path) -> list[QualityCase]:
     """Cases of a user's file. Raises ConfigError, in one line, for what is not right in it."""
     if path.suffix == ".toml":
         return _from_toml(path)
@@ -115,14 +115,14 @@ def every_nth(items: Sequence[T], wanted: int) -> list[T]:
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _from_toml(path: Path, category: str = "own") -> list[Case]:
+def _from_toml(path: Path, category: str = "own") -> list[QualityCase]:
     file = TomlFile(path, "cases")
     rows = file.read(CaseFile).case
     places = [f"{path}:{file.line(('case', i))}" for i in range(len(rows))]
     return _cases(path, rows, places, category)
 
 
-def _from_json_lines(path: Path) -> list[Case]:
+def _from_json_lines(path: Path) -> list[QualityCase]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -142,15 +142,15 @@ def _from_json_lines(path: Path) -> list[Case]:
 
 def _cases(
     path: Path, rows: Sequence[CaseRow], places: Sequence[str], category: str = "own"
-) -> list[Case]:
+) -> list[QualityCase]:
     if not rows:
         raise ConfigError(f"cases {path}: has no cases; write every case as [[case]] or a line")
-    cases: list[Case] = []
+    cases: list[QualityCase] = []
     for number, (row, place) in enumerate(zip(rows, places, strict=True), 1):
         name = row.id or f"{path.stem}-{number}"
         if name in (case.id for case in cases):
             raise ConfigError(f"{place}: id {name!r} is there twice")
-        said = row.messages or (Message("user", row.prompt or ""),)
+        said = row.messages or (CaseMessage("user", row.prompt or ""),)
         messages = tuple({"role": m.role, "content": m.content} for m in said)
-        cases.append(Case(name, row.category or category, messages, row.max_tokens))
+        cases.append(QualityCase(name, row.category or category, messages, row.max_tokens))
     return cases

@@ -21,15 +21,15 @@ from engine.execution.load import load_model
 from engine.models import LoadedModel
 from playbooks.quality import limits
 from playbooks.quality.answers import answer_all, second_turn
-from playbooks.quality.arm import Arm
-from playbooks.quality.cases import Case, every_nth, golden, read_cases
+from playbooks.quality.arm import QualityArm
+from playbooks.quality.cases import QualityCase, every_nth, golden, read_cases
 from playbooks.quality.controls import fp16_control, longest, outlier_control, plain_arm
-from playbooks.quality.evidence import Evidence, passkey_case
+from playbooks.quality.evidence import QualityEvidence, passkey_case
 from playbooks.quality.passkey import ANSWER_TOKENS, Cell, grid
 from playbooks.quality.report import findings
 from playbooks.quality.scoring import score
 from playbooks.quality.suspects import find_suspects
-from playbooks.steps.models import Quality
+from playbooks.steps.models import QualityStep
 
 Progress = Callable[[int, int], None]
 
@@ -53,10 +53,10 @@ QUICK = QualitySize(golden=21, controls=7, alone=6, turns=2)
 """A third of the cases and a small passkey grid."""
 
 
-class Steps:
+class QualityProgress:
     """Counts the answers, passkeys and scored texts for a progress bar."""
 
-    def __init__(self, evidence: Evidence, size: QualitySize, progress: Progress) -> None:
+    def __init__(self, evidence: QualityEvidence, size: QualitySize, progress: Progress) -> None:
         cases, cells = len(evidence.cases), len(evidence.cells)
         texts = cases + len(evidence.long_cells)
         some = 2 * min(size.controls, cases) + min(size.alone, cases)
@@ -69,7 +69,7 @@ class Steps:
 
 
 def run_quality(
-    config: EngineConfig, spec: Quality, progress: Progress = lambda *_: None
+    config: EngineConfig, spec: QualityStep, progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
     """Run the check and return its report.
 
@@ -84,7 +84,7 @@ def run_quality(
     for each in (baseline, config):
         for_engine(each, loaded.spec, loaded.identity)  # refuses now rather than half-way
     evidence = gather(own, spec, size, loaded)
-    steps = Steps(evidence, size, progress)
+    steps = QualityProgress(evidence, size, progress)
     converse(evidence, baseline, config, size, steps)
     measure(evidence, baseline, config, size, steps)
     return findings(evidence) | {
@@ -96,11 +96,13 @@ def run_quality(
     }
 
 
-def gather(own: Sequence[Case], spec: Quality, size: QualitySize, loaded: LoadedModel) -> Evidence:
+def gather(
+    own: Sequence[QualityCase], spec: QualityStep, size: QualitySize, loaded: LoadedModel
+) -> QualityEvidence:
     """The cases and passkey cells that fit into the model's context."""
     tokenizer, limit = loaded.tokenizer, loaded.spec.max_positions
 
-    def length(case: Case) -> int:
+    def length(case: QualityCase) -> int:
         return len(case.tokens(tokenizer)) + case.max_tokens
 
     def count(text: str) -> int:
@@ -121,15 +123,15 @@ def gather(own: Sequence[Case], spec: Quality, size: QualitySize, loaded: Loaded
         raise ConfigError(f"quality: no golden case fits into the model's {limit} tokens")
     cells = grid(count, limit - ANSWER_TOKENS, spec.size == "quick")
     fitting: list[Cell] = [c for c in cells if length(passkey_case(c)) < limit]
-    return Evidence(loaded, cases, fitting, [case.tokens(tokenizer) for case in cases])
+    return QualityEvidence(loaded, cases, fitting, [case.tokens(tokenizer) for case in cases])
 
 
 def converse(
-    evidence: Evidence,
+    evidence: QualityEvidence,
     baseline: EngineConfig,
     config: EngineConfig,
     size: QualitySize,
-    steps: Steps,
+    steps: QualityProgress,
 ) -> None:
     """Everything that is answered greedily."""
     loaded, prompts, tick = evidence.loaded, evidence.prompts, steps.tick
@@ -146,17 +148,17 @@ def converse(
 
 
 def measure(
-    evidence: Evidence,
+    evidence: QualityEvidence,
     baseline: EngineConfig,
     config: EngineConfig,
     size: QualitySize,
-    steps: Steps,
+    steps: QualityProgress,
 ) -> None:
     """Everything that is teacher-forced: the cases, the controls, and suspects if need be."""
     loaded = evidence.loaded
     evidence.texts = evidence.make_texts()
     most = longest(evidence.texts)
-    base, candidate = Arm(baseline, loaded, most), Arm(config, loaded, most)
+    base, candidate = QualityArm(baseline, loaded, most), QualityArm(config, loaded, most)
     evidence.scores = score(base, [candidate], evidence.texts, steps.tick)[0]
     few = every_nth(evidence.texts[: len(evidence.cases)], size.controls)
     evidence.controls = {

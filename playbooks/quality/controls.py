@@ -15,8 +15,8 @@ from engine.execution.calibration import Ranges
 from engine.execution.load import select_kernels
 from engine.models import LoadedModel, assemble, open_checkpoint
 from engine.models.surgery import Pair, WithOutliers
-from playbooks.quality.arm import Arm
-from playbooks.quality.limits import FAIL, PASS, SCORED, Gate, judge, verdict
+from playbooks.quality.arm import QualityArm
+from playbooks.quality.limits import FAIL, PASS, SCORED, LimitResult, judge, verdict
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import Suspect, find_suspects
@@ -35,7 +35,7 @@ class Control:
 
     expected: str
     verdict: str
-    gates: list[Gate]
+    gates: list[LimitResult]
     note: str
     injected: tuple[Pair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
@@ -47,16 +47,16 @@ class Control:
         return self.verdict == self.expected and not self.missed
 
 
-def fp16_control(base: Arm, texts: Sequence[Text], done: Callable[[], None]) -> Control:
+def fp16_control(base: QualityArm, texts: Sequence[Text], done: Callable[[], None]) -> Control:
     """The baseline against itself, in other chunks."""
-    again = Arm(base.config, base.loaded, longest(texts), CHUNK)
+    again = QualityArm(base.config, base.loaded, longest(texts), CHUNK)
     scores = score(base, [again], texts, done)[0]
     gates = judge(summarise(Scores.join(scores)), SCORED)
     return Control(PASS, verdict(gates), gates, f"{base.config.kv_format} against itself")
 
 
 def outlier_control(
-    config: EngineConfig, base: Arm, texts: Sequence[Text], done: Callable[[], None]
+    config: EngineConfig, base: QualityArm, texts: Sequence[Text], done: Callable[[], None]
 ) -> Control:
     """int8_tensor on the same model with outlier channels put in: the worst that is offered."""
     most = longest(texts)
@@ -65,7 +65,7 @@ def outlier_control(
     plain = plain_arm(config, loaded, most)
     calibration = ranges_of(plain, texts).calibration(loaded.spec.name, loaded.identity, 0)
     tensor = config.with_(kv_format="int8_tensor", zero_point=False, calibration=None)
-    arm = Arm(tensor, loaded, most, calibration=calibration)
+    arm = QualityArm(tensor, loaded, most, calibration=calibration)
     scores = score(base, [arm], texts, done)[0]
     gates = judge(summarise(Scores.join(scores)), SCORED)
     suspects = find_suspects(arm, plain, max(texts, key=lambda t: len(t.tokens)).tokens)
@@ -74,10 +74,10 @@ def outlier_control(
     return Control(FAIL, verdict(gates), gates, note, tuple(pairs), tuple(suspects), missed)
 
 
-def plain_arm(config: EngineConfig, loaded: LoadedModel, most: int) -> Arm:
+def plain_arm(config: EngineConfig, loaded: LoadedModel, most: int) -> QualityArm:
     """The model on fp16, for texts of up to `most` tokens."""
     plain = config.with_(kv_format="fp16", zero_point=False, calibration=None)
-    return Arm(plain, loaded, most)
+    return QualityArm(plain, loaded, most)
 
 
 def choose_pairs(ranges: Ranges) -> tuple[list[Pair], float]:
@@ -109,7 +109,7 @@ def injected_model(
     return assemble(checkpoint, backend, loaded.tokenizer, mark, device=device)
 
 
-def ranges_of(arm: Arm, texts: Sequence[Text]) -> Ranges:
+def ranges_of(arm: QualityArm, texts: Sequence[Text]) -> Ranges:
     """How far K and V of `texts` reach, on an unquantised arm."""
     spec = arm.loaded.spec
     ranges = Ranges(spec.layers, spec.kv_heads, spec.head_dim)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from engine.models import LoadedModel
 from playbooks.quality import answers, limits
-from playbooks.quality.answers import Answer
-from playbooks.quality.cases import Case, every_nth
+from playbooks.quality.answers import ModelAnswer
+from playbooks.quality.cases import QualityCase, every_nth
 from playbooks.quality.controls import Control
-from playbooks.quality.limits import ANSWERED, SCORED, Gate, judge
+from playbooks.quality.limits import ANSWERED, SCORED, LimitResult, judge
 from playbooks.quality.metrics import Scores, mean_interval, summarise
 from playbooks.quality.passkey import ANSWER_TOKENS, Cell
 from playbooks.quality.scoring import Text
@@ -22,22 +22,22 @@ MIDDLE = 0.5
 
 
 @dataclass
-class Evidence:
+class QualityEvidence:
     """Filled from top to bottom as the check goes on."""
 
     loaded: LoadedModel
-    cases: list[Case]
+    cases: list[QualityCase]
     cells: list[Cell]
     prompts: list[list[int]]
     """Of every case."""
-    base: list[Answer] = field(default_factory=list)
+    base: list[ModelAnswer] = field(default_factory=list)
     """The baseline's answers, one a case."""
-    candidate: list[Answer] = field(default_factory=list)
-    alone: list[Answer] = field(default_factory=list)
+    candidate: list[ModelAnswer] = field(default_factory=list)
+    alone: list[ModelAnswer] = field(default_factory=list)
     """The baseline's once more, evenly spread over the cases and served one at a time."""
-    base_keys: list[Answer] = field(default_factory=list)
+    base_keys: list[ModelAnswer] = field(default_factory=list)
     """The baseline's answers on the passkey grid, one a cell."""
-    keys: list[Answer] = field(default_factory=list)
+    keys: list[ModelAnswer] = field(default_factory=list)
     turn_differs: bool | None = None
     """A second chat turn with reuse is not what a fresh run says; None without any reuse."""
     texts: list[Text] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Evidence:
         }
 
     @property
-    def gates(self) -> list[Gate]:
+    def gates(self) -> list[LimitResult]:
         return judge(self.metrics, SCORED + ANSWERED)
 
     @property
@@ -78,7 +78,7 @@ class Evidence:
         before, after = sum(self.found(self.base_keys)), sum(self.found(self.keys))
         return max(before - after, 0) * 20 / len(self.cells) if before else None
 
-    def found(self, keys: Sequence[Answer]) -> list[bool]:
+    def found(self, keys: Sequence[ModelAnswer]) -> list[bool]:
         """For each cell of the grid: did the answer have the passkey?"""
         return [cell.found_in(key.text) for cell, key in zip(self.cells, keys, strict=True)]
 
@@ -122,6 +122,6 @@ def control_reason(control: Control) -> str:
     return f"control ({control.note}): expected {control.expected}, got {control.verdict}"
 
 
-def passkey_case(cell: Cell) -> Case:
+def passkey_case(cell: Cell) -> QualityCase:
     name = f"passkey-{cell.length}-{cell.depth:g}"
-    return Case(name, LONG, ({"role": "user", "content": cell.prompt},), ANSWER_TOKENS)
+    return QualityCase(name, LONG, ({"role": "user", "content": cell.prompt},), ANSWER_TOKENS)

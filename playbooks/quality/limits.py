@@ -63,7 +63,7 @@ HIGHER_IS_BETTER = ("top1_agreement", "first_divergence", "repetition_p", "early
 
 
 @dataclass(frozen=True)
-class Gate:
+class LimitResult:
     """One metric against its limit."""
 
     limit: Limit
@@ -71,16 +71,16 @@ class Gate:
     verdict: str
 
 
-def judge(metrics: Mapping[str, float | None], limits: Iterable[Limit]) -> list[Gate]:
+def judge(metrics: Mapping[str, float | None], limits: Iterable[Limit]) -> list[LimitResult]:
     gates = []
     for limit in limits:
         value = metrics.get(limit.metric)
         size = abs(value) if value is not None and limit.metric in MAGNITUDE else value
-        gates.append(Gate(limit, value, limit.judge(size)))
+        gates.append(LimitResult(limit, value, limit.judge(size)))
     return gates
 
 
-def verdict(gates: Iterable[Gate]) -> str:
+def verdict(gates: Iterable[LimitResult]) -> str:
     """The worst of them: a failure is one even where other evidence is missing."""
     found = {gate.verdict for gate in gates}
     for worst in (FAIL, INCONCLUSIVE, WARN):
@@ -89,7 +89,7 @@ def verdict(gates: Iterable[Gate]) -> str:
     return PASS
 
 
-def shown(gate: Gate) -> str:
+def shown(gate: LimitResult) -> str:
     """Value and limits for people: "0.012, must stay at or below 0.002"."""
     limit = gate.limit
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from playbooks.quality.answers import divergence
 from playbooks.quality.controls import Control
-from playbooks.quality.evidence import Evidence
-from playbooks.quality.limits import Gate
+from playbooks.quality.evidence import QualityEvidence
+from playbooks.quality.limits import LimitResult
 from playbooks.quality.metrics import Scores, summarise
 
 SCHEMA = 1
@@ -15,7 +15,7 @@ WORST = 5
 """Texts shown side by side."""
 
 
-def findings(evidence: Evidence) -> dict[str, Any]:
+def findings(evidence: QualityEvidence) -> dict[str, Any]:
     """Everything but what was asked for: no NaN, null where there is no number."""
     verdict, reasons = evidence.conclude()
     return {
@@ -37,7 +37,7 @@ def findings(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _gate(gate: Gate) -> dict[str, Any]:
+def _gate(gate: LimitResult) -> dict[str, Any]:
     limit = gate.limit
     return {
         "metric": limit.metric,
@@ -51,7 +51,7 @@ def _gate(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _categories(evidence: Evidence) -> dict[str, Any]:
+def _categories(evidence: QualityEvidence) -> dict[str, Any]:
     table = {}
     pairs = list(zip(evidence.texts, evidence.scores, strict=True))
     for name in dict.fromkeys(text.category for text in evidence.texts):
@@ -61,7 +61,7 @@ def _categories(evidence: Evidence) -> dict[str, Any]:
     return table
 
 
-def _passkeys(evidence: Evidence) -> list[dict[str, Any]]:
+def _passkeys(evidence: QualityEvidence) -> list[dict[str, Any]]:
     before, after = evidence.found(evidence.base_keys), evidence.found(evidence.keys)
     return [
         {"length": c.length, "depth": c.depth, "baseline": b, "candidate": a}
@@ -69,7 +69,7 @@ def _passkeys(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _control(control: Control, evidence: Evidence) -> dict[str, Any]:
+def _control(control: Control, evidence: QualityEvidence) -> dict[str, Any]:
     dim = evidence.loaded.spec.head_dim
     return {
         "note": control.note,
@@ -85,13 +85,13 @@ def _control(control: Control, evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _worst(evidence: Evidence) -> list[dict[str, Any]]:
+def _worst(evidence: QualityEvidence) -> list[dict[str, Any]]:
     """Answers that differ first: those are what a human can judge."""
     rows = [_side_by_side(evidence, i) for i in evidence.worst]
     return sorted(rows, key=lambda row: row["first_divergence"] is None)[:WORST]
 
 
-def _side_by_side(evidence: Evidence, i: int) -> dict[str, Any]:
+def _side_by_side(evidence: QualityEvidence, i: int) -> dict[str, Any]:
     """Text i with both answers, for a human to read."""
     text, scores = evidence.texts[i], evidence.scores[i]
     if i < len(evidence.cases):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from playbooks.quality.arm import Arm
+from playbooks.quality.arm import QualityArm
 from playbooks.quality.metrics import Scores, compare
 
 SCORED_MOST = 512
@@ -34,7 +34,7 @@ class Text:
 
 
 def score(
-    base: Arm, others: Sequence[Arm], texts: Iterable[Text], done: Callable[[], None]
+    base: QualityArm, others: Sequence[QualityArm], texts: Iterable[Text], done: Callable[[], None]
 ) -> list[list[Scores]]:
     """[arm][text]: how far each of `others` is from `base`."""
     found: list[list[Scores]] = [[] for _ in others]

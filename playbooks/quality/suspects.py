@@ -17,7 +17,7 @@ import torch
 from engine.execution.calibration import OUTLIER_RATIO, outlier_ratios, read_back
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import Rope
-from playbooks.quality.arm import CHUNK, Arm
+from playbooks.quality.arm import CHUNK, QualityArm
 
 SHOWN = 16
 SHARED_SCALES = ("token", "tensor")
@@ -42,7 +42,7 @@ class Suspect:
         return asdict(self)
 
 
-def find_suspects(arm: Arm, plain: Arm, tokens: Sequence[int]) -> list[Suspect]:
+def find_suspects(arm: QualityArm, plain: QualityArm, tokens: Sequence[int]) -> list[Suspect]:
     """The SHOWN worst of `arm`'s format, on one text. `plain`: the same model on fp16.
 
     `arm` must not be in use: its pages are written over.
@@ -63,7 +63,7 @@ def find_suspects(arm: Arm, plain: Arm, tokens: Sequence[int]) -> list[Suspect]:
 
 
 def rewritten(
-    arm: Arm, kv: LayerKv, k: torch.Tensor, v: torch.Tensor
+    arm: QualityArm, kv: LayerKv, k: torch.Tensor, v: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """K and V [H, T, D] of a sequence, once through the format of `kv`."""
     spec, length = arm.loaded.spec, k.shape[1]

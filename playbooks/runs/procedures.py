@@ -13,38 +13,38 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.site import Site
-from playbooks.runs.step_result import StepClock, StepResult
 from playbooks.steps import models
 
 ENDLESS_S = 1e7
 """A canary ends its load itself."""
 
 
-def run_environment(site: Site, params: models.Environment, clock: StepClock) -> StepResult:
+def run_environment(site: Site, params: models.EnvironmentStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure.checkup import broken_versions, environment_report
 
     report = environment_report(site)
     broken = broken_versions(report)
     warned = report["counts"]["warn"]
-    return StepResult(
+    return StepOutcome(
         {"failures": len(broken), "warnings": warned, "broken_versions": broken},
         f"{len(report['checks'])} checks, {len(broken)} failed, {warned} warned",
         report,
     )
 
 
-def run_profile(site: Site, params: models.Profile, clock: StepClock) -> StepResult:
+def run_profile(site: Site, params: models.ProfileStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure import profile
 
     report = profile.run_profile(site.config, params, clock.show)
     shares = {f"{row['stage']}_share": row["share"] for row in report["stages"]}
     parts = {f"{row['part']}_step_share": row["share"] for row in report["steps"]["parts"]}
     metrics = report["throughput"] | {"step_ms": report["steps"]["mean_ms"]} | shares | parts
-    return StepResult(metrics, "; ".join(report["hot_spots"][:1]), report)
+    return StepOutcome(metrics, "; ".join(report["hot_spots"][:1]), report)
 
 
-def run_load(site: Site, params: models.Load, clock: StepClock) -> StepResult:
+def run_load(site: Site, params: models.LoadStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure.checkup import examine_site
 
     asked = replace(params, duration_s=clock.shortened(params.duration_s))
@@ -57,7 +57,7 @@ def run_load(site: Site, params: models.Load, clock: StepClock) -> StepResult:
     note += "" if rows is None else f", {rows:.1f} rows"
     report = {"load": found.summary, "stages": found.stages, "parts": found.parts,
               "curve": curve.points if curve is not None else None}  # fmt: skip
-    return StepResult(metrics, note, report, found.interrupted)
+    return StepOutcome(metrics, note, report, found.interrupted)
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_sweep(site: Site, params: models.Sweep, clock: StepClock) -> StepResult:
+def run_sweep(site: Site, params: models.SweepStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure import sweep
 
     report = sweep.run_sweep(site.config, params, clock.check, site.loaded)
@@ -88,10 +88,10 @@ def run_sweep(site: Site, params: models.Sweep, clock: StepClock) -> StepResult:
         "cap_over_recommended": site.config.max_batch / cap if cap else None,
         "peak_tok_s": max(point["output_tok_s"] for point in report["points"]),
     }
-    return StepResult(metrics, "; ".join(report["reasons"][:1]), report)
+    return StepOutcome(metrics, "; ".join(report["reasons"][:1]), report)
 
 
-def run_compare(site: Site, params: models.Compare, clock: StepClock) -> StepResult:
+def run_compare(site: Site, params: models.CompareStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure import compare
     from playbooks.measure.experiment import find_experiment
 
@@ -106,7 +106,7 @@ def run_compare(site: Site, params: models.Compare, clock: StepClock) -> StepRes
         "throughput_ratio": _ratio(rows.get("throughput")),
         "p99_ratio": _ratio(rows.get("p99_e2e")),
     }
-    return StepResult(metrics, "; ".join(report["findings"][-1:]), report)
+    return StepOutcome(metrics, "; ".join(report["findings"][-1:]), report)
 
 
 def _ratio(row: Mapping[str, Any] | None) -> float | None:
@@ -114,21 +114,21 @@ def _ratio(row: Mapping[str, Any] | None) -> float | None:
     return None if change is None else 1 + change
 
 
-def run_quality(site: Site, params: models.Quality, clock: StepClock) -> StepResult:
+def run_quality(site: Site, params: models.QualityStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure.checkup import probe_facts, suspect_text
     from playbooks.measure.probe import run_probe
     from playbooks.quality import check as quality
 
     if params.size == "probe":
         report = run_probe(site, clock.check)
-        return StepResult(report["metrics"] | probe_facts(report), _quality_note(report), report)
+        return StepOutcome(report["metrics"] | probe_facts(report), _quality_note(report), report)
     report = quality.run_quality(site.config, params, clock.check)
     probe = probe_facts(run_probe(site))  # cross-talk and clipping are not in the long check
     metrics = probe | report["metrics"]
     metrics["failed_limits"] = sum(g["verdict"] == "fail" for g in report.get("gates", ()))
     metrics["unclear"] = int(report["verdict"] == "inconclusive")
     metrics["suspects"] = tuple(map(suspect_text, report["suspects"]))
-    return StepResult(metrics, _quality_note(report), report)
+    return StepOutcome(metrics, _quality_note(report), report)
 
 
 def _quality_note(report: Mapping[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _quality_note(report: Mapping[str, Any]) -> str:
     return f"{report['verdict']}; mean KL divergence {'–' if kld is None else f'{kld:.2g}'}"
 
 
-def run_soak(site: Site, params: models.Soak, clock: StepClock) -> StepResult:
+def run_soak(site: Site, params: models.SoakStep, clock: StepClock) -> StepOutcome:
     from playbooks.measure.checkup import soak_facts, soak_site
 
     report = soak_site(site, params, clock.check)
@@ -151,12 +151,12 @@ def run_soak(site: Site, params: models.Soak, clock: StepClock) -> StepResult:
         **per,
         **soak_facts(report),
     }
-    return StepResult(
+    return StepOutcome(
         metrics, f"{report['served']} served, {len(report['grew'])} things grew", report
     )
 
 
-def run_faults(site: Site, params: models.Faults, clock: StepClock) -> StepResult:
+def run_faults(site: Site, params: models.FaultsStep, clock: StepClock) -> StepOutcome:
     from playbooks.faults.selftest import run_selftest
 
     report = run_selftest(
@@ -166,10 +166,10 @@ def run_faults(site: Site, params: models.Faults, clock: StepClock) -> StepResul
     missed = [row["fault"] for row in report["rows"] if not row["found"] and row["fault"]]
     alarms = sum(not row["found"] for row in report["rows"] if not row["fault"])
     note = f"{len(report['rows'])} runs, missed: {', '.join(missed) or 'none'}"
-    return StepResult({"missed": len(missed), "false_alarms": alarms}, note, report)
+    return StepOutcome({"missed": len(missed), "false_alarms": alarms}, note, report)
 
 
-def run_checklist(site: Site, params: models.Checklist, clock: StepClock) -> StepResult:
+def run_checklist(site: Site, params: models.ChecklistStep, clock: StepClock) -> StepOutcome:
     from checklists import book
     from playbooks.environment.step import examine
     from playbooks.runs import checklist as step
@@ -181,7 +181,7 @@ def run_checklist(site: Site, params: models.Checklist, clock: StepClock) -> Ste
     return checklist_outcome(listed, found, given, "embedded", seen.seconds)
 
 
-def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: float) -> StepResult:
+def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: float) -> StepOutcome:
     """Items that a person has to answer are open; they are counted and fail nothing here."""
     from playbooks.runs.checklist import conclude
 
@@ -195,10 +195,10 @@ def checklist_outcome(listed: Any, found: Any, given: Any, where: str, took: flo
         "open_items": len(human),
     }
     note = f"{verdicts.count('pass')} of {len(verdicts)} pass, {len(human)} are for a person"
-    return StepResult(metrics, note, report)
+    return StepOutcome(metrics, note, report)
 
 
-def run_canary(site: Site, params: models.Canary, clock: StepClock) -> StepResult:
+def run_canary(site: Site, params: models.CanaryStep, clock: StepClock) -> StepOutcome:
     from engine.config import EngineConfig, parse_field
 
     changes = {}
@@ -214,8 +214,8 @@ def run_canary(site: Site, params: models.Canary, clock: StepClock) -> StepResul
 
 
 def canary_outcome(
-    baseline: Any, candidate: Any, params: models.Canary, clock: StepClock, loaded: Any = None
-) -> StepResult:
+    baseline: Any, candidate: Any, params: models.CanaryStep, clock: StepClock, loaded: Any = None
+) -> StepOutcome:
     from playbooks.canary import step as canary
     from playbooks.canary.events import Beat, Event
     from playbooks.load.workload import make_spec
@@ -243,4 +243,4 @@ def canary_outcome(
     }
     cut = report["interrupted"] and over()
     note = f"{report['verdict']}: its time is over" if cut else str(report["verdict"])
-    return StepResult(metrics, note, report, report["interrupted"] and not cut)
+    return StepOutcome(metrics, note, report, report["interrupted"] and not cut)

@@ -30,11 +30,11 @@ from playbooks.runs.events import (
     ignore,
 )
 from playbooks.runs.gates import judge_all, worst
+from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.site import Site, UrlSite
 from playbooks.runs.spec import Playbook, PlaybookStep
-from playbooks.runs.step_result import StepClock, StepResult
 from playbooks.steps.metrics import RENAMED
-from playbooks.steps.models import Load
+from playbooks.steps.models import LoadStep
 from playbooks.steps.registry import STEP_TYPES
 
 SCHEMA = 1
@@ -76,7 +76,7 @@ def run_playbook(
     """
     check_options(playbook, target, options)
     folder = ReportFolder(options.folder or own_folder(playbook.name))
-    return _Run(playbook, target, options, listener, folder).run()
+    return _PlaybookRun(playbook, target, options, listener, folder).run()
 
 
 def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOptions) -> None:
@@ -95,7 +95,7 @@ def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOpti
 
 
 @dataclass
-class _Run:
+class _PlaybookRun:
     playbook: Playbook
     target: Site | UrlSite
     options: CheckOptions
@@ -137,7 +137,7 @@ class _Run:
     def _prepare(self) -> None:
         """The fault goes in before the first step."""
         if self.options.inject is not None and isinstance(self.target, Site):
-            load = next((s.parameters for s in self.playbook.steps if s.kind == "load"), Load())
+            load = next((s.parameters for s in self.playbook.steps if s.kind == "load"), LoadStep())
             self.target = inject(self.options.inject, self.target, load)
 
     def _all_steps(self) -> None:
@@ -207,9 +207,9 @@ class _Run:
                 raise KeyboardInterrupt
         return row | _spent(start)
 
-    def _call(self, step: PlaybookStep) -> StepResult:
+    def _call(self, step: PlaybookStep) -> StepOutcome:
         run = step.type.procedure(at_url=isinstance(self.target, UrlSite))
-        result: StepResult = run(self.target, step.parameters, self._clock(step))
+        result: StepOutcome = run(self.target, step.parameters, self._clock(step))
         return result
 
     def _clock(self, step: PlaybookStep) -> StepClock:
@@ -226,7 +226,7 @@ class _Run:
 
         return StepClock(left, show, check, self.options.log)
 
-    def _judged(self, step: PlaybookStep, outcome: StepResult) -> dict[str, Any]:
+    def _judged(self, step: PlaybookStep, outcome: StepOutcome) -> dict[str, Any]:
         metrics = {k: v for k, v in outcome.metrics.items() if k not in self.options.withheld}
         known = step.type.metrics
         judged = judge_all(step.gates, metrics)

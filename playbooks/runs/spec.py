@@ -31,7 +31,7 @@ Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 
 
 @dataclass(frozen=True)
-class GateTable:
+class GateToml:
     """[[steps.gates]]"""
 
     __pydantic_config__ = STRICT
@@ -42,7 +42,7 @@ class GateTable:
 
 
 @dataclass(frozen=True)
-class StepTable:
+class StepToml:
     """[[steps]]"""
 
     __pydantic_config__ = STRICT
@@ -53,7 +53,7 @@ class StepTable:
     budget: Duration = None
     stop_on_fail: bool | None = None
     given: Annotated[dict[str, Any] | None, Field(alias="with")] = None
-    gates: tuple[GateTable, ...] = ()
+    gates: tuple[GateToml, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PlaybookFile:
     """The whole of it."""
 
     __pydantic_config__ = STRICT
-    steps: tuple[StepTable, ...] = ()
+    steps: tuple[StepToml, ...] = ()
     title: str | None = None
     about: str = ""
     time_budget: Duration = None
@@ -156,7 +156,7 @@ def _playbook(file: TomlFile) -> Playbook:
     )
 
 
-def _step(file: TomlFile, row: StepTable, at: Location, before: list[PlaybookStep]) -> PlaybookStep:
+def _step(file: TomlFile, row: StepToml, at: Location, before: list[PlaybookStep]) -> PlaybookStep:
     if row.kind not in STEP_TYPES:
         known = ", ".join(STEP_TYPES)
         raise file.wrong((*at, "kind"), f"kind {row.kind!r} is not known; known: {known}")
@@ -177,7 +177,7 @@ def _step(file: TomlFile, row: StepTable, at: Location, before: list[PlaybookSte
     )
 
 
-def _gate(file: TomlFile, row: GateTable, kind: StepType, at: Location) -> Gate:
+def _gate(file: TomlFile, row: GateToml, kind: StepType, at: Location) -> Gate:
     problem = no_metric(row.metric, kind)
     if problem is None and kind.metrics[row.metric].startswith(FACT):
         problem = f"metric {row.metric!r} is no number; the diagnosis reads it"

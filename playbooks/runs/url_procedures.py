@@ -20,9 +20,9 @@ from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
 from playbooks.measure.examine import lateness
 from playbooks.measure.stats import TAIL_SLOPE, knee, segmented_fit
+from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.procedures import canary_outcome, checklist_outcome, summary_metrics
 from playbooks.runs.site import UrlSite
-from playbooks.runs.step_result import StepClock, StepResult
 from playbooks.steps import models
 
 POLL_S = 0.5
@@ -56,7 +56,7 @@ class Watch:
             engine.stop()
 
 
-def run_load(site: UrlSite, params: models.Load, clock: StepClock) -> StepResult:
+def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOutcome:
     watch = Watch()
     spec = _spec(replace(params, duration_s=clock.shortened(params.duration_s)))
 
@@ -75,10 +75,10 @@ def run_load(site: UrlSite, params: models.Load, clock: StepClock) -> StepResult
     live = sum(s.source.state == "live" for s in watch.series)
     note = f"{summary['requests']['sent']} requests, {live} live snapshots"
     report = {"load": summary, "snapshots": len(watch.series), "live": live}
-    return StepResult(summary_metrics(summary) | facts, note, report, result.interrupted)
+    return StepOutcome(summary_metrics(summary) | facts, note, report, result.interrupted)
 
 
-def _spec(asked: models.Load) -> LoadSpec:
+def _spec(asked: models.LoadStep) -> LoadSpec:
     return make_spec(
         asked.arrivals, asked.lengths, requests=asked.requests,
         duration_s=asked.duration_s, shared_prefix=asked.shared_prefix,
@@ -86,7 +86,7 @@ def _spec(asked: models.Load) -> LoadSpec:
     )  # fmt: skip
 
 
-def run_sweep(site: UrlSite, params: models.Sweep, clock: StepClock) -> StepResult:
+def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> StepOutcome:
     """Closed loops of 1, 2, 4 … users. What batch the engine makes of them is its own affair."""
     mix = parse_mix(params.lengths)
     users = params.batches
@@ -117,10 +117,10 @@ def run_sweep(site: UrlSite, params: models.Sweep, clock: StepClock) -> StepResu
         "peak_tok_s": max(rates),
     }
     note = f"knee {agreed}" if agreed else "no knee that both rules agree on"
-    return StepResult(metrics, note, {"points": points, "knee": agreed})
+    return StepOutcome(metrics, note, {"points": points, "knee": agreed})
 
 
-def run_checklist(site: UrlSite, params: models.Checklist, clock: StepClock) -> StepResult:
+def run_checklist(site: UrlSite, params: models.ChecklistStep, clock: StepClock) -> StepOutcome:
     from checklists import book
     from playbooks.runs import checklist as step
 
@@ -131,7 +131,7 @@ def run_checklist(site: UrlSite, params: models.Checklist, clock: StepClock) -> 
     return checklist_outcome(listed, found, given, site.url, seen.seconds)
 
 
-def run_canary(site: UrlSite, params: models.Canary, clock: StepClock) -> StepResult:
+def run_canary(site: UrlSite, params: models.CanaryStep, clock: StepClock) -> StepOutcome:
     if not params.candidate_url:
         raise ConfigError("canary: against a URL the candidate is a URL too: candidate_url")
     other = EndpointSpec(params.candidate_url, api=site.api, key=site.key)

@@ -79,7 +79,7 @@ def resolve(name: str) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class Field:
+class StepField:
     """One field of a model, as `playbook show` and the commands need it."""
 
     name: str
@@ -103,7 +103,7 @@ class Field:
         return f"{self.option.help}{unit}."
 
 
-def fields_of(model: type[Any]) -> list[Field]:
+def fields_of(model: type[Any]) -> list[StepField]:
     """In their order. Every field has an Option and a default."""
     hints = get_type_hints(model, include_extras=True)
     plain = get_type_hints(model)
@@ -115,5 +115,5 @@ def fields_of(model: type[Any]) -> list[Field]:
             continue  # set by code alone
         default = field.default if field.default_factory is MISSING else field.default_factory()
         is_time = any(isinstance(note, Time) for note in notes)
-        found.append(Field(field.name, plain[field.name], default, option, is_time))
+        found.append(StepField(field.name, plain[field.name], default, option, is_time))
     return found

@@ -38,14 +38,14 @@ Seed = Annotated[int, Ge(0), Option("Of times, lengths and prompts", flag="--see
 
 
 @dataclass(frozen=True)
-class Environment:
+class EnvironmentStep:
     """Nothing to be told."""
 
     __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
-class Profile:
+class ProfileStep:
     __pydantic_config__ = STRICT
     arrivals: ArrivalsText = "closed:8"
     lengths: LengthsText = "chat*0.05"
@@ -54,7 +54,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadStep:
     __pydantic_config__ = STRICT
     arrivals: ArrivalsText = "closed:6"
     lengths: LengthsText = "chat*0.05"
@@ -79,7 +79,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepStep:
     __pydantic_config__ = STRICT
     batches: Annotated[
         tuple[Annotated[int, Ge(1)], ...], Len(1), Option("Rising batch sizes: 1,2,4,8")
@@ -112,7 +112,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Compare:
+class CompareStep:
     __pydantic_config__ = STRICT
     experiment: Annotated[str, Option("One that ships, or a TOML file")] = "owners_table"
     quick: Annotated[bool, Option("The experiment's small size: a first look")] = True
@@ -135,7 +135,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Quality:
+class QualityStep:
     __pydantic_config__ = STRICT
     size: Annotated[
         Literal["quick", "probe", "full"],
@@ -149,7 +149,7 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Soak:
+class SoakStep:
     __pydantic_config__ = STRICT
     requests: Annotated[int, Ge(8), Option("Short ones, in waves; every third is cancelled")] = 240
     waves: Annotated[int, Ge(4), Option("Looks at the idle engine, enough for a slope")] = 8
@@ -175,14 +175,14 @@ class Soak:
 
 
 @dataclass(frozen=True)
-class Faults:
+class FaultsStep:
     __pydantic_config__ = STRICT
     faults: Annotated[tuple[str, ...], Option("Names; none: all")] = ()
     seeds: Annotated[int, Ge(0), Option("Healthy runs")] = 1
 
 
 @dataclass(frozen=True)
-class Canary:
+class CanaryStep:
     __pydantic_config__ = STRICT
     candidate: Annotated[tuple[str, ...], Option("Settings of the candidate: key=value")] = ()
     candidate_url: Annotated[str | None, Option("Or its URL, where the target is a URL")] = None
@@ -231,14 +231,14 @@ class Canary:
 
 
 @dataclass(frozen=True)
-class Checklist:
+class ChecklistStep:
     __pydantic_config__ = STRICT
     name: Annotated[str, Option("A shipped checklist or a file")] = "pre_holiday"
     answers: Annotated[str | None, Option("File with the answers of people")] = None
 
 
 @dataclass(frozen=True)
-class Bench:
+class BenchWork:
     """No step of a playbook: what `evewatch bench` is told."""
 
     __pydantic_config__ = STRICT

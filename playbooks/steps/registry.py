@@ -24,7 +24,7 @@ class StepType:
     """It runs against an engine at a URL too; others need the inside of the engine."""
 
     def procedure(self, at_url: bool = False) -> Callable[..., Any]:
-        """`run(site, parameters, clock) -> StepResult`; torch is loaded here and not before."""
+        """`run(site, parameters, clock) -> StepOutcome`; torch is loaded here and not before."""
         return resolve(f"{URL if at_url else EMBEDDED}:run_{self.name}")
 
 
@@ -32,25 +32,25 @@ STEP_TYPES: dict[str, StepType] = {
     step.name: step
     for step in (
         StepType("environment", "versions, driver, compiler and memory of this machine",
-                 models.Environment, metrics.ENVIRONMENT, ("broken_versions",)),
+                 models.EnvironmentStep, metrics.ENVIRONMENT, ("broken_versions",)),
         StepType("profile", "where the time of requests and of steps goes",
-                 models.Profile, metrics.PROFILE),
+                 models.ProfileStep, metrics.PROFILE),
         StepType("load", "traffic, with everything watched that a diagnosis asks for",
-                 models.Load, metrics.LOAD, metrics.LOAD_FACTS, on_url=True),
+                 models.LoadStep, metrics.LOAD, metrics.LOAD_FACTS, on_url=True),
         StepType("sweep", "throughput and tail latency over the batch size, the knee and the cap",
-                 models.Sweep, metrics.SWEEP, on_url=True),
+                 models.SweepStep, metrics.SWEEP, on_url=True),
         StepType("compare", "the same requests through engines that differ by one setting",
-                 models.Compare, metrics.COMPARE),
+                 models.CompareStep, metrics.COMPARE),
         StepType("quality", "does the KV format change what the model says",
-                 models.Quality, metrics.QUALITY,
+                 models.QualityStep, metrics.QUALITY,
                  ("mean_kld", "suspects", "clipped", "mixed_answers")),
         StepType("soak", "many requests, cancellations, timeouts, refusals: what is left, what "
-                 "grows", models.Soak, metrics.SOAK, ("growth",)),
+                 "grows", models.SoakStep, metrics.SOAK, ("growth",)),
         StepType("faults", "put known causes into the engine and see that each is found",
-                 models.Faults, metrics.FAULTS),
+                 models.FaultsStep, metrics.FAULTS),
         StepType("canary", "a candidate beside the baseline, with more of the traffic stage by "
-                 "stage", models.Canary, metrics.CANARY, on_url=True),
+                 "stage", models.CanaryStep, metrics.CANARY, on_url=True),
         StepType("checklist", "the automatic items of a checklist, answered under a small load",
-                 models.Checklist, metrics.CHECKLIST, on_url=True),
+                 models.ChecklistStep, metrics.CHECKLIST, on_url=True),
     )
 }  # fmt: skip

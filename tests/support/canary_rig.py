@@ -22,7 +22,7 @@ from playbooks.canary.fair_scheduler import Turns
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EmbeddedSide
-from playbooks.canary.step import Pair, changes_between, conduct
+from playbooks.canary.step import SidePair, changes_between, conduct
 from playbooks.load.arrivals import Gamma
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec
@@ -132,7 +132,7 @@ class Rig:
             self.act(event, self)
 
         try:
-            pair = Pair(dict(sides), turns)
+            pair = SidePair(dict(sides), turns)
             changes = changes_between(self.config, candidate)
             return await conduct(
                 self.plan, pair, load, changes, listen, self.log, self.config, self.stop

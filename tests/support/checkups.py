@@ -6,10 +6,10 @@ from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from model_files import write_hf
 from playbooks.runs.site import Site
-from playbooks.steps.models import Load, Soak
+from playbooks.steps.models import LoadStep, SoakStep
 
-LOAD = Load(arrivals="closed:6", lengths="lognormal:14,10,0.3", requests=36, shared_prefix=8)
-SOAK = Soak(requests=54, waves=6)
+LOAD = LoadStep(arrivals="closed:6", lengths="lognormal:14,10,0.3", requests=36, shared_prefix=8)
+SOAK = SoakStep(requests=54, waves=6)
 
 
 def tiny_folder(path: Path) -> Path:

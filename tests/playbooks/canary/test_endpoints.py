@@ -13,7 +13,7 @@ from load_stub import DONE, ScriptedTransport, event, run_virtual, token, usage
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EndpointSide
-from playbooks.canary.step import Pair, changes_between, conduct, run_canary
+from playbooks.canary.step import SidePair, changes_between, conduct, run_canary
 from playbooks.load.arrivals import Gamma
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.mix import parse_mix
@@ -58,7 +58,7 @@ def run(candidate, plan=PLAN, scrape=None):
             side = EndpointSide(name, SPECS[name], transport, scrape or nothing)
             sides[name] = await side.__aenter__()
         changes = changes_between(SPECS[BASELINE], SPECS[CANDIDATE])
-        report = await conduct(plan, Pair(sides), LOAD, changes, log=False)
+        report = await conduct(plan, SidePair(sides), LOAD, changes, log=False)
         for side in sides.values():
             await side.__aexit__()
         return report

@@ -5,12 +5,20 @@ import pytest
 from scipy.stats import fisher_exact
 
 from engine.errors import ConfigError
-from playbooks.canary.evidence import Evidence, Gauge, Probes, Quality, Sample, Series, usual_ms
+from playbooks.canary.evidence import (
+    CanaryEvidence,
+    CanaryQuality,
+    Gauge,
+    GaugeSeries,
+    Probes,
+    Sample,
+    usual_ms,
+)
 from playbooks.canary.plan import CanaryPlan, parse_stages
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.rules import (
-    Action,
-    Call,
+    CanaryAction,
+    RuleVerdict,
     Ruling,
     crosstalk_rule,
     decide,
@@ -40,15 +48,15 @@ def test_fisher_is_fishers_test(a, b, c, d):
 @pytest.mark.parametrize(
     ("base", "candidate", "call"),
     [
-        ((0, 3000), (0, 300), Call.PASS),
-        ((30, 3000), (3, 300), Call.PASS),
-        ((30, 3000), (4, 300), Call.PASS),  # a third of a point more
-        ((0, 3000), (30, 300), Call.ROLL_BACK),
-        ((0, 3000), (6, 100), Call.ROLL_BACK),  # proved before there are enough
-        ((0, 3000), (2, 300), Call.HOLD),  # more than half a point, and no proof
-        ((0, 3000), (0, 299), Call.HOLD),
-        ((0, 0), (0, 300), Call.HOLD),
-        ((300, 3000), (0, 300), Call.PASS),
+        ((0, 3000), (0, 300), RuleVerdict.PASS),
+        ((30, 3000), (3, 300), RuleVerdict.PASS),
+        ((30, 3000), (4, 300), RuleVerdict.PASS),  # a third of a point more
+        ((0, 3000), (30, 300), RuleVerdict.ROLL_BACK),
+        ((0, 3000), (6, 100), RuleVerdict.ROLL_BACK),  # proved before there are enough
+        ((0, 3000), (2, 300), RuleVerdict.HOLD),  # more than half a point, and no proof
+        ((0, 3000), (0, 299), RuleVerdict.HOLD),
+        ((0, 0), (0, 300), RuleVerdict.HOLD),
+        ((300, 3000), (0, 300), RuleVerdict.PASS),
     ],
 )
 def test_error_rates(base, candidate, call):
@@ -57,11 +65,11 @@ def test_error_rates(base, candidate, call):
 
 def test_a_proven_difference_that_nobody_would_notice_is_none():
     found = error_rule((1000, 10_000_000), (3000, 10_000_000), PLAN)
-    assert found.call is Call.PASS
+    assert found.call is RuleVerdict.PASS
     assert fisher((1000, 10_000_000), (3000, 10_000_000)) < 1e-100
 
 
-@pytest.mark.parametrize(("faults", "call"), [(2, Call.PASS), (3, Call.ROLL_BACK)])
+@pytest.mark.parametrize(("faults", "call"), [(2, RuleVerdict.PASS), (3, RuleVerdict.ROLL_BACK)])
 def test_three_faults_are_the_end(faults, call):
     assert faults_rule(faults, PLAN).call is call
 
@@ -75,8 +83,8 @@ def lognormal(n, scale=1.0, seed=0, sigma=0.2):
 
 @pytest.mark.parametrize(
     ("n", "scale", "call"),
-    [(20_000, 1.0, Call.PASS), (20_000, 1.3, Call.ROLL_BACK), (400, 1.0, Call.HOLD),
-     (250, 1.0, Call.HOLD), (400, 2.0, Call.ROLL_BACK)],
+    [(20_000, 1.0, RuleVerdict.PASS), (20_000, 1.3, RuleVerdict.ROLL_BACK),
+     (400, 1.0, RuleVerdict.HOLD), (250, 1.0, RuleVerdict.HOLD), (400, 2.0, RuleVerdict.ROLL_BACK)],
 )  # fmt: skip
 def test_the_tail_is_proved_higher_proved_not_or_neither(n, scale, call):
     assert tail_rule(lognormal(20_000), lognormal(n, scale, 1), PLAN).call is call
@@ -84,19 +92,19 @@ def test_the_tail_is_proved_higher_proved_not_or_neither(n, scale, call):
 
 def test_lengths_are_taken_out_of_the_slowdown():
     """The candidate happens to get requests three times as long; it is as fast."""
-    rng, evidence = np.random.default_rng(5), Evidence()
+    rng, evidence = np.random.default_rng(5), CanaryEvidence()
     for side, longer in ((BASELINE, 1), (CANDIDATE, 3)):
         for _ in range(3000):
             prompt, output = longer * rng.integers(5, 50), longer * rng.integers(5, 50)
             e2e = (10 + 0.2 * prompt + 12 * output) * rng.lognormal(0, 0.1)
             evidence.samples[side].append(Sample(int(prompt), int(output), float(e2e)))
     assert usual_ms(evidence.samples[BASELINE]) == pytest.approx([10, 0.2, 12], rel=0.3)
-    assert tail_rule(*evidence.tails("e2e"), PLAN).call is Call.ROLL_BACK
-    assert tail_rule(*evidence.tails("slowdown"), PLAN).call is Call.PASS
+    assert tail_rule(*evidence.tails("e2e"), PLAN).call is RuleVerdict.ROLL_BACK
+    assert tail_rule(*evidence.tails("slowdown"), PLAN).call is RuleVerdict.PASS
 
 
 def test_failed_requests_have_no_latency():
-    evidence = Evidence()
+    evidence = CanaryEvidence()
     evidence.samples[CANDIDATE] = [Sample(1, 1, None, error="timeout"), Sample(1, 1, 5.0, 2.0)]
     assert len(evidence.tails("ttft")[1]) == 1
     assert evidence.errors(CANDIDATE) == (1, 2)
@@ -106,7 +114,7 @@ def test_failed_requests_have_no_latency():
 
 
 def series(values, limit=1e9, seconds=600.0):
-    found = Series("kv", limit)
+    found = GaugeSeries("kv", limit)
     for at, value in zip(np.linspace(0, seconds, len(values)), values, strict=True):
         found.add(float(at), Gauge("kv", float(value), limit))
     return found
@@ -120,7 +128,12 @@ def noisy(count, per_s, seed=0, seconds=600.0):
 
 @pytest.mark.parametrize(
     ("per_s", "call"),
-    [(0.0, Call.PASS), (1e6, Call.ROLL_BACK), (-1e5, Call.PASS), (100.0, Call.PASS)],
+    [
+        (0.0, RuleVerdict.PASS),
+        (1e6, RuleVerdict.ROLL_BACK),
+        (-1e5, RuleVerdict.PASS),
+        (100.0, RuleVerdict.PASS),
+    ],
 )
 def test_a_leak_lifts_the_low_water_mark(per_s, call):
     """1 GB at 1 MB/s is gone within the day; at 100 B/s it lasts for months."""
@@ -129,20 +142,22 @@ def test_a_leak_lifts_the_low_water_mark(per_s, call):
 
 def test_a_slow_leak_without_noise_is_proved_and_does_no_harm():
     found = memory_rule([series(np.arange(100.0))], PLAN)
-    assert found.call is Call.PASS
+    assert found.call is RuleVerdict.PASS
     assert found.numbers["runs_out_s"] > PLAN.horizon_s
 
 
 def test_what_warms_up_and_then_stays_is_no_leak():
     at = np.linspace(0, 600, 100)
-    assert memory_rule([series(1e8 * (1 - np.exp(-at / 20)))], PLAN).call is not Call.ROLL_BACK
+    assert (
+        memory_rule([series(1e8 * (1 - np.exp(-at / 20)))], PLAN).call is not RuleVerdict.ROLL_BACK
+    )
 
 
 def test_few_readings_hold_and_the_worst_gauge_decides():
-    assert memory_rule([], PLAN).call is Call.HOLD
-    assert memory_rule([series([1, 2, 3])], PLAN).call is Call.HOLD
+    assert memory_rule([], PLAN).call is RuleVerdict.HOLD
+    assert memory_rule([series([1, 2, 3])], PLAN).call is RuleVerdict.HOLD
     calm, leak = series(noisy(400, 0)), series(noisy(400, 1e6))
-    assert memory_rule([calm, leak, series([1.0])], PLAN).call is Call.ROLL_BACK
+    assert memory_rule([calm, leak, series([1.0])], PLAN).call is RuleVerdict.ROLL_BACK
     assert low_water(series([5.0] * 40))[1] == [5.0] * 20
 
 
@@ -152,13 +167,13 @@ def test_few_readings_hold_and_the_worst_gauge_decides():
 @pytest.mark.parametrize(
     ("base", "candidate", "call"),
     [
-        (Probes(8), Probes(8), Call.PASS),
-        (Probes(8), Probes(0), Call.HOLD),
-        (Probes(8), Probes(8, differing=1), Call.PASS),
-        (Probes(8), Probes(8, differing=3), Call.HOLD),
-        (Probes(8), Probes(8, differing=8), Call.ROLL_BACK),
-        (Probes(8, differing=7), Probes(8, differing=8), Call.PASS),
-        (Probes(8), Probes(8, mixed=1), Call.ROLL_BACK),
+        (Probes(8), Probes(8), RuleVerdict.PASS),
+        (Probes(8), Probes(0), RuleVerdict.HOLD),
+        (Probes(8), Probes(8, differing=1), RuleVerdict.PASS),
+        (Probes(8), Probes(8, differing=3), RuleVerdict.HOLD),
+        (Probes(8), Probes(8, differing=8), RuleVerdict.ROLL_BACK),
+        (Probes(8, differing=7), Probes(8, differing=8), RuleVerdict.PASS),
+        (Probes(8), Probes(8, mixed=1), RuleVerdict.ROLL_BACK),
     ],
 )
 def test_answers_that_change_in_company(base, candidate, call):
@@ -167,12 +182,12 @@ def test_answers_that_change_in_company(base, candidate, call):
 
 @pytest.mark.parametrize(
     ("verdict", "call"),
-    [("pass", Call.PASS), ("warn", Call.PASS), ("fail", Call.ROLL_BACK),
-     ("inconclusive", Call.HOLD)],
+    [("pass", RuleVerdict.PASS), ("warn", RuleVerdict.PASS), ("fail", RuleVerdict.ROLL_BACK),
+     ("inconclusive", RuleVerdict.HOLD)],
 )  # fmt: skip
 def test_quality(verdict, call):
-    assert quality_rule(Evidence(quality=Quality(verdict))).call is call
-    assert quality_rule(Evidence()).call is Call.HOLD
+    assert quality_rule(CanaryEvidence(quality=CanaryQuality(verdict))).call is call
+    assert quality_rule(CanaryEvidence()).call is RuleVerdict.HOLD
 
 
 # --- all together -----------------------------------------------------------------------
@@ -185,12 +200,12 @@ def rulings(*calls):
 @pytest.mark.parametrize(
     ("calls", "ripe", "expired", "action"),
     [
-        ((Call.PASS, Call.PASS), True, False, Action.ADVANCE),
-        ((Call.PASS, Call.WAIVED), True, True, Action.ADVANCE),
-        ((Call.PASS, Call.PASS), False, False, Action.HOLD),
-        ((Call.PASS, Call.HOLD), True, False, Action.HOLD),
-        ((Call.PASS, Call.HOLD), True, True, Action.INCONCLUSIVE),
-        ((Call.HOLD, Call.ROLL_BACK), False, True, Action.ROLL_BACK),
+        ((RuleVerdict.PASS, RuleVerdict.PASS), True, False, CanaryAction.ADVANCE),
+        ((RuleVerdict.PASS, RuleVerdict.WAIVED), True, True, CanaryAction.ADVANCE),
+        ((RuleVerdict.PASS, RuleVerdict.PASS), False, False, CanaryAction.HOLD),
+        ((RuleVerdict.PASS, RuleVerdict.HOLD), True, False, CanaryAction.HOLD),
+        ((RuleVerdict.PASS, RuleVerdict.HOLD), True, True, CanaryAction.INCONCLUSIVE),
+        ((RuleVerdict.HOLD, RuleVerdict.ROLL_BACK), False, True, CanaryAction.ROLL_BACK),
     ],
 )
 def test_only_proof_and_time_advance(calls, ripe, expired, action):
@@ -198,17 +213,17 @@ def test_only_proof_and_time_advance(calls, ripe, expired, action):
 
 
 def test_without_any_evidence_nothing_passes_but_the_count_of_faults():
-    found = {r.rule: r.call for r in judge(Evidence(), PLAN)}
-    assert found.pop("faults") is Call.PASS
-    assert set(found.values()) == {Call.HOLD}
+    found = {r.rule: r.call for r in judge(CanaryEvidence(), PLAN)}
+    assert found.pop("faults") is RuleVerdict.PASS
+    assert set(found.values()) == {RuleVerdict.HOLD}
 
 
 def test_a_waiver_covers_what_is_missing_and_not_what_is_proved():
     plan = CanaryPlan(waive=("memory", "crosstalk", "quality"))
-    evidence = Evidence(quality=Quality("fail"), memory={"kv": series(noisy(400, 1e6))})
+    evidence = CanaryEvidence(quality=CanaryQuality("fail"), memory={"kv": series(noisy(400, 1e6))})
     found = {r.rule: r.call for r in judge(evidence, plan)}
-    assert found["crosstalk"] is Call.WAIVED
-    assert found["memory"] is found["quality"] is Call.ROLL_BACK
+    assert found["crosstalk"] is RuleVerdict.WAIVED
+    assert found["memory"] is found["quality"] is RuleVerdict.ROLL_BACK
 
 
 def simulate(rng, plan, slower, failing, looks=4, a_look=(200, 40)):
@@ -222,7 +237,7 @@ def simulate(rng, plan, slower, failing, looks=4, a_look=(200, 40)):
             times[i] = np.append(times[i], factor * 100 * rng.lognormal(0, 0.4, count - bad))
         held = series(rng.uniform(0, 1e8, 12 * look)) if look in (2, looks) else series([1.0])
         found = [error_rule(*counts, plan), tail_rule(*times, plan), memory_rule([held], plan)]
-        if decide(found, True, False) is Action.ROLL_BACK:
+        if decide(found, True, False) is CanaryAction.ROLL_BACK:
             return True
     return False
 

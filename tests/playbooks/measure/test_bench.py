@@ -10,7 +10,7 @@ from engine.errors import ConfigError
 from engine.models import resolve
 from model_files import write_hf
 from playbooks.measure import bench
-from playbooks.measure.bench import BenchSpec, Work, make_work, read_workload, run_bench
+from playbooks.measure.bench import BenchRequest, BenchSpec, make_work, read_workload, run_bench
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,10 @@ def test_the_flops_counted_are_those_that_the_requests_need(folder):
 def test_a_workload_file_is_the_work(tmp_path, folder):
     path = tmp_path / "work.json"
     path.write_text(json.dumps([{"prompt": [5, 6, 7], "out": 2}, {"prompt": "the", "out": 1}]))
-    assert make_work(BenchSpec(workload=path), 100, 100) == [Work([5, 6, 7], 2), Work("the", 1)]
+    assert make_work(BenchSpec(workload=path), 100, 100) == [
+        BenchRequest([5, 6, 7], 2),
+        BenchRequest("the", 1),
+    ]
     report = run_bench(config(folder), BenchSpec(workload=path))
     assert report["work"]["output_tokens"] == 3
 

@@ -16,7 +16,7 @@ from playbooks.measure.experiment import ArmSpec, Experiment, ExperimentSize, Go
 from playbooks.measure.stats import Interval
 from playbooks.reports import results
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.steps.models import Compare
+from playbooks.steps.models import CompareStep
 
 LOADED = tiny_loaded(dispatch.select("reference"))
 CONFIG = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 21)
@@ -39,7 +39,7 @@ def experiment(*arms, **changes):
 
 
 def run(one, quality=None, **options):
-    step = Compare(**{"quick": False, "quality": quality is not None} | options)
+    step = CompareStep(**{"quick": False, "quality": quality is not None} | options)
     return run_compare(one, CONFIG, step, loaded=LOADED, quality=quality)
 
 
@@ -56,7 +56,7 @@ def test_arms_take_turns_on_the_same_requests(monkeypatch):
     monkeypatch.setattr(compare, "run_trial", spy)
     seen = []
     report = run_compare(
-        experiment(rate=200.0, seed=7), CONFIG, Compare(quick=False, quality=False),
+        experiment(rate=200.0, seed=7), CONFIG, CompareStep(quick=False, quality=False),
         lambda done, total: seen.append((done, total)), LOADED,
     )  # fmt: skip
     formats = [t[0] for t in trials]

@@ -13,7 +13,7 @@ from model_files import write_hf
 from playbooks.measure.kernel_timer import TimedOps
 from playbooks.measure.profile import hot_spots, run_profile
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.steps.models import Profile
+from playbooks.steps.models import ProfileStep
 
 LENGTHS = "lognormal:12,8,0.3"
 
@@ -36,7 +36,7 @@ def test_a_profile_under_load(folder, kernels, tmp_path):
     seen = []
     report = run_profile(
         config(folder, kernels),
-        Profile("closed:4", LENGTHS, 12),
+        ProfileStep("closed:4", LENGTHS, 12),
         lambda done, total: seen.append((done, total)),
         trace,
     )
@@ -60,12 +60,12 @@ def test_a_profile_under_load(folder, kernels, tmp_path):
 
 
 def test_one_short_request_is_warned_of(folder):
-    report = run_profile(config(folder, "reference"), Profile("closed:1", LENGTHS, 1))
+    report = run_profile(config(folder, "reference"), ProfileStep("closed:1", LENGTHS, 1))
     assert "1 request, 1 at most at once" in report["warnings"][0]
 
 
 def test_a_trace_that_cannot_be_written_is_one_clear_line(folder, tmp_path):
-    step, nowhere = Profile("closed:2", LENGTHS, 2), tmp_path / "none" / "trace.json"
+    step, nowhere = ProfileStep("closed:2", LENGTHS, 2), tmp_path / "none" / "trace.json"
     with pytest.raises(ConfigError, match="--trace-out"):
         run_profile(config(folder, "reference"), step, trace_out=nowhere)
 

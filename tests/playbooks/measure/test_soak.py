@@ -11,11 +11,12 @@ from engine.errors import ConfigError
 from engine.execution.load import load_model
 from playbooks.faults import fault_patches as tampering
 from playbooks.measure.leak_detector import Look, allocator, containers, growth, objects
-from playbooks.measure.soak import Soak, grown_of, run_soak
+from playbooks.measure.soak import grown_of, run_soak
 from playbooks.reports.schemas import schema_of, violations
 from playbooks.runs.site import Site
+from playbooks.steps.models import SoakStep
 
-SPEC = Soak(requests=54, waves=6)
+SPEC = SoakStep(requests=54, waves=6)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_pages_that_are_lost_are_counted_per_request(site):
 
 
 def test_what_is_kept_is_named_by_container_and_class(site):
-    report = soaked(site, tampering.keep_ended_requests, Soak(54, 6, storms=False))
+    report = soaked(site, tampering.keep_ended_requests, SoakStep(54, 6, storms=False))
     grew = {row["what"]: row for row in report["grew"]}
     kept = next(row for what, row in grew.items() if what.endswith("kept_requests"))
     assert kept["kind"] == "container"
@@ -78,7 +79,7 @@ def test_what_is_kept_is_named_by_container_and_class(site):
 
 
 def test_a_long_soak_keeps_three_snapshots_of_objects(site):
-    report = soaked(site, spec=Soak(32, 4, duration_s=0.3, storms=False))
+    report = soaked(site, spec=SoakStep(32, 4, duration_s=0.3, storms=False))
     assert len(report["looks"]) >= 4
     assert report["verdict"] == "pass", report["grew"]
 
@@ -87,7 +88,7 @@ def test_a_soak_by_time_is_not_at_its_end_before_its_time(site):
     """Whoever is told may cut it at any moment, however much has been served."""
     seen = []
     with site.engine() as engine:
-        spec = Soak(8, 4, duration_s=0.3, storms=False)
+        spec = SoakStep(8, 4, duration_s=0.3, storms=False)
         run_soak(engine, spec, lambda done, total: seen.append((done, total)))
     assert all(done < total for done, total in seen[:-1])
     assert seen[-1][0] == seen[-1][1]
@@ -98,7 +99,7 @@ def test_a_soak_by_time_is_not_at_its_end_before_its_time(site):
 )
 def test_specs_that_prove_nothing_are_refused(bad):
     with pytest.raises(ConfigError):
-        checked(Soak, bad)
+        checked(SoakStep, bad)
 
 
 def test_containers_are_found_by_their_paths(site):

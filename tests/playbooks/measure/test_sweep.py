@@ -13,9 +13,9 @@ from engine.errors import ConfigError
 from kernels import dispatch
 from playbooks.measure.sweep import between, judge, largest_under, run_sweep
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.steps.models import Sweep
+from playbooks.steps.models import SweepStep
 
-SPEC = Sweep()
+SPEC = SweepStep()
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -53,16 +53,16 @@ def test_the_knee_and_a_cap_a_little_before_it():
 
 
 def test_the_objective_lowers_the_cap():
-    found = judge(points(), Sweep(p99_objective_ms=200.0))
+    found = judge(points(), SweepStep(p99_objective_ms=200.0))
     assert found.recommended_cap == 10  # where 100 + 10·n is 200
     assert any("200 ms" in reason for reason in found.reasons)
 
 
 def test_an_objective_that_nothing_meets_leaves_no_cap():
-    found = judge(points(), Sweep(p99_objective_ms=50.0))
+    found = judge(points(), SweepStep(p99_objective_ms=50.0))
     assert found.knee is not None
     assert found.recommended_cap is None
-    few = judge(points(p99=None), Sweep(p99_objective_ms=500.0))
+    few = judge(points(p99=None), SweepStep(p99_objective_ms=500.0))
     assert few.recommended_cap is None
     assert "n too small" in few.reasons[-1]
     assert largest_under(points(), 1e6, "e2e_ms")[0] == 128
@@ -109,7 +109,7 @@ def test_refinement_lies_between_the_rungs():
 )
 def test_bad_ladders_are_refused(changes, why):
     with pytest.raises(ConfigError, match=why):
-        checked(Sweep, changes)
+        checked(SweepStep, changes)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def report():
     loaded = tiny_loaded(dispatch.select("reference"))
     config = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 22)
     seen = []
-    spec = Sweep((1, 2, 4, 8), 2, "lognormal:12,24,0.2", 3, 6, seed=5)
+    spec = SweepStep((1, 2, 4, 8), 2, "lognormal:12,24,0.2", 3, 6, seed=5)
     found = run_sweep(config, spec, lambda done, total: seen.append((done, total)), loaded)
     return found, seen
 

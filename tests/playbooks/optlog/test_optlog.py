@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ConfigError
-from playbooks.optlog import Change, Effect, OptLog, Record
+from playbooks.optlog import Change, LogEffect, OptLog, Record
 from playbooks.optlog.provenance import config_hash, provenance_of
 from playbooks.optlog.record import canonical, content_id, digest
 from playbooks.reports.schemas import schema_of, violations
@@ -30,7 +30,7 @@ def full(title="Cap 48"):
         what=(Change("max_batch", 64, 48),),
         why="the knee is at 64",
         how={"seed": 7, "lengths": "chat"},
-        effect=(Effect("e2e_p99_ms", 812.5, 430.0, 3, -0.5, -0.4, "better"),),
+        effect=(LogEffect("e2e_p99_ms", 812.5, 430.0, 3, -0.5, -0.4, "better"),),
         problems=("one repeat was noisy",),
         decision="adopt",
         rollback="set max_batch 64",
@@ -82,7 +82,9 @@ def test_the_hash_is_that_of_the_stored_line_and_of_canonical_json(log):
 def test_lines_are_as_the_published_schema_says(log):
     log.append(full())
     log.append(Record("bare"))
-    log.append(Record("texts", effect=(Effect("bound_by", "kv", "batch"), Effect("on", True))))
+    log.append(
+        Record("texts", effect=(LogEffect("bound_by", "kv", "batch"), LogEffect("on", True)))
+    )
     for line in lines_of(log):
         assert list(violations(json.loads(line), schema_of("log_record"))) == []
 
@@ -314,10 +316,11 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from playbooks.optlog import Effect, OptLog, Record
+from playbooks.optlog import LogEffect, OptLog, Record
 log = OptLog(Path(sys.argv[1]))
 for i in range(int(sys.argv[3])):
-    log.append(Record(f"{sys.argv[2]} {i}", effect=(Effect("m", i, i + 1, 3, 0.1, 0.2, "better"),)))
+    effect = LogEffect("m", i, i + 1, 3, 0.1, 0.2, "better")
+    log.append(Record(f"{sys.argv[2]} {i}", effect=(effect,)))
 """
 
 
@@ -441,7 +444,7 @@ def test_an_older_schema_still_reads_and_the_chain_goes_on(log):
     assert new.prev == digest(old)
     first = reading.records[0]
     assert first.title == "cap 48"
-    assert first.effect == (Effect("p99", 1, 2),)
+    assert first.effect == (LogEffect("p99", 1, 2),)
     assert first.problems == ()
     assert reading.find("a1") == first
 

@@ -13,7 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from playbooks.measure.experiment import find_experiment
-from playbooks.optlog import Change, Effect, OptLog, Record
+from playbooks.optlog import Change, LogEffect, OptLog, Record
 from playbooks.optlog.automatic import of_compare, of_quality, of_sweep
 from playbooks.optlog.byhand import by_hand, decided, decision_on
 from playbooks.optlog.diff import diff
@@ -98,13 +98,13 @@ def test_every_step_of_the_owners_table_has_its_own_record():
 
 def test_effects_have_their_units_intervals_and_what_bound_them():
     paged, int8, *_ = of_compare(owners_report())
-    assert paged.effect[0] == Effect("throughput_tok_s", 100.0, 180.0, 3, 0.7, 0.9, "better")
+    assert paged.effect[0] == LogEffect("throughput_tok_s", 100.0, 180.0, 3, 0.7, 0.9, "better")
     assert [e.metric for e in paged.effect] == [
         "throughput_tok_s", "p99_e2e_ms", "kv_bytes_per_token", "memory_bytes", "bound_by"
     ]  # fmt: skip
-    assert paged.effect[-1] == Effect("bound_by", "kv", "batch")
+    assert paged.effect[-1] == LogEffect("bound_by", "kv", "batch")
     assert paged.how["limit before"] == "kv-bound: 24 rows fill the pool"
-    assert int8.effect[-1] == Effect("quality", None, "warn", verdict="warn")
+    assert int8.effect[-1] == LogEffect("quality", None, "warn", verdict="warn")
 
 
 def test_what_is_open_is_a_problem_of_the_record():
@@ -177,8 +177,8 @@ def test_a_sweep_recommends_and_says_what_it_costs():
     (record,) = of_sweep(sweep_report(), (), cap=48)
     assert record.title == "Batch sweep 1 … 8: knee 4, cap 3"
     assert record.what == (Change("max_batch", 48, 3),)
-    assert record.effect[0] == Effect("output_tok_s, batch 8 → 4", 31.0, 30.0, 3)
-    assert record.effect[1] == Effect("p99_e2e_ms, batch 8 → 4", 8.0, 4.0, 200)
+    assert record.effect[0] == LogEffect("output_tok_s, batch 8 → 4", 31.0, 30.0, 3)
+    assert record.effect[1] == LogEffect("p99_e2e_ms, batch 8 → 4", 8.0, 4.0, 200)
     assert record.problems == ("batch 2 does not count: too short for a steady state",)
     assert [row["batch"] for row in record.how["points"]] == [1, 2, 4, 8]
 
@@ -222,7 +222,7 @@ def test_a_format_that_fails_is_rejected_with_its_suspects():
 def test_a_format_that_passes_waits_for_a_decision():
     (record,) = of_quality(quality_report())
     assert (record.decision, record.problems) == ("hold", ())
-    assert record.effect == (Effect("mean_kld", None, 0.0001, 900, verdict="pass"),)
+    assert record.effect == (LogEffect("mean_kld", None, 0.0001, 900, verdict="pass"),)
 
 
 # --- by hand ----------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_changes_and_effects_from_text():
     )  # fmt: skip
     assert record.what == (Change("max_batch", 64, 48), Change("dynamic", None, True),
                            Change("url", "http://a", "http://b"))  # fmt: skip
-    assert record.effect == (Effect("p99", 812.5, 430),)
+    assert record.effect == (LogEffect("p99", 812.5, 430),)
     assert record.how == {"seed": 7}
     assert record.operator
 
@@ -283,7 +283,7 @@ def dated(title, time, **more):
 
 
 RECORDS = [
-    dated("one", "2026-09-29T10:00:00.000Z", decision="adopt", effect=(Effect("p99_e2e_ms"),)),
+    dated("one", "2026-09-29T10:00:00.000Z", decision="adopt", effect=(LogEffect("p99_e2e_ms"),)),
     dated("two", "2026-09-30T23:30:00.000Z", decision="hold", what=(Change("max_batch", 1, 2),)),
     dated("three", "2026-10-01T08:00:00+08:00", decision="reject", problems=("GPU was hot",)),
     dated("four", "no time", why="温度 high", how={"lengths": "chat*0.2"}),
@@ -333,7 +333,10 @@ NASTY = Record(
     "# Title | with <b>html</b>\nand a line",
     what=(Change("a|b", "x\ny", {"k": [1, 2.5]}),),
     why="1. not a list",
-    effect=(Effect("m, \"q\"", 0.0, 3.0), Effect("big", 12345678, 0.000123, 2, -0.1, 0.1, "worse")),
+    effect=(
+        LogEffect("m, \"q\"", 0.0, 3.0),
+        LogEffect("big", 12345678, 0.000123, 2, -0.1, 0.1, "worse"),
+    ),
     problems=("- not a bullet", "*not bold*"),
 )  # fmt: skip
 
@@ -394,10 +397,10 @@ def test_a_damaged_log_says_so_in_its_exports(nasty):
 
 def test_a_difference_names_what_effect_and_provenance():
     a = Record("a", what=(Change("cap", 1, 2),), how={"seed": 1, "deep": {"x": 1, "y": 2}},
-               effect=(Effect("p99", 10.0, 8.0, verdict="better"), Effect("gone", 1, 0)),
+               effect=(LogEffect("p99", 10.0, 8.0, verdict="better"), LogEffect("gone", 1, 0)),
                environment={"torch": "2.8", "cores": 2})  # fmt: skip
     b = Record("b", what=(Change("cap", 1, 4),), how={"seed": 2, "deep": {"x": 1, "y": 3}},
-               effect=(Effect("p99", 10.0, 6.0), Effect("new", "kv", "batch")),
+               effect=(LogEffect("p99", 10.0, 6.0), LogEffect("new", "kv", "batch")),
                environment={"torch": "2.9", "cores": 2})  # fmt: skip
     report = diff(a, b)
     assert list(violations(report, schema_of("log_diff"))) == []

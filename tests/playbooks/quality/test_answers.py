@@ -1,10 +1,10 @@
 import pytest
 
-from playbooks.quality.answers import Answer, broken, divergence, ends_early, form, kept, loops
+from playbooks.quality.answers import ModelAnswer, broken, divergence, ends_early, form, kept, loops
 
 
 def answer(ids, text="", stopped=True):
-    return Answer(tuple(ids), text, stopped)
+    return ModelAnswer(tuple(ids), text, stopped)
 
 
 @pytest.mark.parametrize(

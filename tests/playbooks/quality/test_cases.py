@@ -5,7 +5,7 @@ import pytest
 
 from builders import tiny_tokenizer
 from engine.errors import ConfigError
-from playbooks.quality.cases import CATEGORIES, Case, every_nth, golden, read_cases
+from playbooks.quality.cases import CATEGORIES, QualityCase, every_nth, golden, read_cases
 
 
 def written(tmp_path, text, name="own.toml"):
@@ -37,7 +37,7 @@ def test_cases_of_a_toml_file(tmp_path):
         """,
     )
     first, second = read_cases(path)
-    assert first == Case("own-1", "own", ({"role": "user", "content": "Hello"},))
+    assert first == QualityCase("own-1", "own", ({"role": "user", "content": "Hello"},))
     assert (second.id, second.category, second.max_tokens) == ("two", "chat", 7)
     assert second.prompt == "Hi"
 
@@ -99,7 +99,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_case_is_a_chat_where_the_model_knows_chats():
-    case = Case("a", "own", ({"role": "user", "content": "Hi"},))
+    case = QualityCase("a", "own", ({"role": "user", "content": "Hi"},))
     assert case.tokens(tiny_tokenizer())[0] == 1  # <|im_start|>
 
 

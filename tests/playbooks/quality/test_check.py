@@ -8,7 +8,7 @@ from engine.errors import ConfigError
 from model_files import write_hf
 from playbooks.quality.check import run_quality
 from playbooks.quality.controls import Control
-from playbooks.steps.models import Quality
+from playbooks.steps.models import QualityStep
 
 CASES = "\n".join(
     f'[[case]]\nid = "c{i}"\ncategory = "{"even" if i % 2 == 0 else "odd"}"\n'
@@ -32,7 +32,7 @@ def config(tmp_path_factory):
 def spec(tmp_path_factory):
     path = tmp_path_factory.mktemp("cases") / "own.toml"
     path.write_text(CASES)
-    return Quality(cases=(str(path),), golden=False)
+    return QualityStep(cases=(str(path),), golden=False)
 
 
 @pytest.fixture(scope="module")
@@ -128,16 +128,16 @@ def test_nothing_runs_when_the_static_format_has_no_calibration(
 
 def test_a_check_without_cases_is_refused(config):
     with pytest.raises(ConfigError, match="no cases"):
-        run_quality(config, Quality("full", golden=False))
+        run_quality(config, QualityStep("full", golden=False))
 
 
 def test_a_case_longer_than_the_model_is_refused_by_name(config, tmp_path):
     path = tmp_path / "long.toml"
     path.write_text(f'[[case]]\nid = "epic"\nprompt = "{"x" * 500}"')
     with pytest.raises(ConfigError, match="'epic'"):
-        run_quality(config, Quality("full", cases=(str(path),), golden=False))
+        run_quality(config, QualityStep("full", cases=(str(path),), golden=False))
 
 
 def test_the_same_id_twice_is_refused(config, spec):
     with pytest.raises(ConfigError, match="there 2 times"):
-        run_quality(config, Quality("full", cases=spec.cases * 2, golden=False))
+        run_quality(config, QualityStep("full", cases=spec.cases * 2, golden=False))

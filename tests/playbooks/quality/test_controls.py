@@ -7,7 +7,7 @@ from engine.execution.calibration import Ranges
 from engine.execution.load import load_model
 from engine.models.surgery import Pair
 from model_files import write_hf
-from playbooks.quality.arm import Arm
+from playbooks.quality.arm import QualityArm
 from playbooks.quality.controls import (
     choose_pairs,
     fp16_control,
@@ -53,22 +53,22 @@ def loaded(config):
 def test_an_arm_says_what_the_whole_sequence_says(config, loaded):
     """Chunks, pages and the first position asked for change nothing."""
     tokens = TEXTS[0].tokens
-    whole = Arm(config.with_(kv_format="fp16"), loaded, 60).logits(tokens)
+    whole = QualityArm(config.with_(kv_format="fp16"), loaded, 60).logits(tokens)
     assert whole.shape == (60, loaded.spec.vocab)
     for fmt in ("fp16", "int8_channel"):
-        one = Arm(config.with_(kv_format=fmt), loaded, 60)
-        chunked = Arm(config.with_(kv_format=fmt), loaded, 60, chunk=7)
+        one = QualityArm(config.with_(kv_format=fmt), loaded, 60)
+        chunked = QualityArm(config.with_(kv_format=fmt), loaded, 60, chunk=7)
         torch.testing.assert_close(
             one.logits(tokens, 5), chunked.logits(tokens, 5), rtol=0, atol=1e-4
         )
         assert one.logits(tokens, 5).shape[0] == 55
     torch.testing.assert_close(
-        whole[5:], Arm(config.with_(kv_format="fp16"), loaded, 60).logits(tokens, 5)
+        whole[5:], QualityArm(config.with_(kv_format="fp16"), loaded, 60).logits(tokens, 5)
     )
 
 
 def test_an_arm_can_be_used_again_and_keeps_nothing(config, loaded):
-    arm = Arm(config, loaded, 60)
+    arm = QualityArm(config, loaded, 60)
     first = arm.logits(TEXTS[0].tokens)
     arm.logits(TEXTS[1].tokens)
     assert torch.equal(arm.logits(TEXTS[0].tokens), first)
@@ -79,7 +79,7 @@ def test_an_arm_can_be_used_again_and_keeps_nothing(config, loaded):
 
 def test_a_sequence_that_does_not_fit_is_refused(config, loaded):
     with pytest.raises(ValueError, match="KV pool"):
-        Arm(config, loaded, 16).logits([1] * 100)
+        QualityArm(config, loaded, 16).logits([1] * 100)
 
 
 def test_fp16_passes_against_itself(config, loaded):
@@ -114,14 +114,14 @@ def test_injected_outliers_hurt_only_formats_that_share_scales(config, loaded):
     found = {}
     for fmt in ("int8_channel", "int8_token", "int8_tensor"):
         bare = None if fmt != "int8_tensor" else calibration
-        arm = Arm(config.with_(kv_format=fmt), injected, 60, calibration=bare)
+        arm = QualityArm(config.with_(kv_format=fmt), injected, 60, calibration=bare)
         found[fmt] = {
             (s.layer, s.head, s.channel) for s in find_suspects(arm, plain, TEXTS[0].tokens)
         }
     both = {(p.layer, p.head, c) for p in pairs for c in p.channels(16)}
     assert both <= found["int8_tensor"]
     assert both <= found["int8_token"]
-    lanes = Arm(config.with_(kv_format="int8_token"), injected, 60, calibration=calibration)
+    lanes = QualityArm(config.with_(kv_format="int8_token"), injected, 60, calibration=calibration)
     assert not both & {
         (s.layer, s.head, s.channel) for s in find_suspects(lanes, plain, TEXTS[0].tokens)
     }
@@ -132,7 +132,7 @@ def test_a_static_scale_that_clips_is_named(config, loaded):
     ranges = ranges_of(plain, TEXTS)
     ranges.k_max[1, 0, 7] /= 20  # as if it had been calibrated on too little
     calibration = ranges.calibration("tiny", loaded.identity, 0)
-    arm = Arm(config.with_(kv_format="int8_static"), loaded, 60, calibration=calibration)
+    arm = QualityArm(config.with_(kv_format="int8_static"), loaded, 60, calibration=calibration)
     worst = find_suspects(arm, plain, TEXTS[0].tokens)[0]
     assert (worst.layer, worst.head, worst.channel) == (1, 0, 7)
     assert worst.why == "its own error stands out"
@@ -141,7 +141,7 @@ def test_a_static_scale_that_clips_is_named(config, loaded):
 def test_an_unquantised_format_has_no_suspects(config, loaded):
     plain = plain_arm(config, loaded, 60)
     assert find_suspects(plain, plain_arm(config, loaded, 60), TEXTS[0].tokens) == []
-    quantised = Arm(config, loaded, 60)
+    quantised = QualityArm(config, loaded, 60)
     assert find_suspects(quantised, plain, TEXTS[0].tokens[:5]) == []
 
 

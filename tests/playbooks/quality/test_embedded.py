@@ -7,7 +7,7 @@ from engine.config import EMBEDDED, EngineConfig
 from engine.execution import calibration
 from engine.execution.load import load_model
 from engine.models.surgery import Pair
-from playbooks.quality.arm import Arm
+from playbooks.quality.arm import QualityArm
 from playbooks.quality.cases import golden
 from playbooks.quality.controls import injected_model, plain_arm, ranges_of
 from playbooks.quality.metrics import Scores, summarise
@@ -50,10 +50,14 @@ def scored(config, loaded, injected, texts):
     found = ranges_of(plain, texts).calibration("injected", injected.identity, 4)
     arms = {
         "fp16": plain,
-        "int8_channel": Arm(config, injected, 256),
-        "int8_token": Arm(config.with_(kv_format="int8_token"), injected, 256, calibration=found),
-        "no lanes": Arm(config.with_(kv_format="int8_token"), injected, 256),
-        "int8_tensor": Arm(config.with_(kv_format="int8_tensor"), injected, 256, calibration=found),
+        "int8_channel": QualityArm(config, injected, 256),
+        "int8_token": QualityArm(
+            config.with_(kv_format="int8_token"), injected, 256, calibration=found
+        ),
+        "no lanes": QualityArm(config.with_(kv_format="int8_token"), injected, 256),
+        "int8_tensor": QualityArm(
+            config.with_(kv_format="int8_tensor"), injected, 256, calibration=found
+        ),
     }
     scores = score(plain_arm(config, loaded, 256), list(arms.values()), texts, lambda: None)
     suspects = find_suspects(arms["int8_tensor"], plain, texts[-1].tokens)
@@ -92,7 +96,7 @@ def test_the_calibration_that_ships_is_of_the_embedded_model(loaded, tmp_path, m
 
 
 def test_its_scales_hold_for_text_that_it_was_not_measured_on(config, loaded, texts):
-    arm = Arm(config.with_(kv_format="int8_static"), loaded, 256)
+    arm = QualityArm(config.with_(kv_format="int8_static"), loaded, 256)
     for text in texts:
         arm.logits(text.tokens)
     clipped = arm.cache.saturation_ratio

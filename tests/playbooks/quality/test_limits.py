@@ -1,6 +1,6 @@
 import pytest
 
-from playbooks.quality.limits import ANSWERED, SCORED, Gate, Limit, judge, shown, verdict
+from playbooks.quality.limits import ANSWERED, SCORED, Limit, LimitResult, judge, shown, verdict
 
 GOOD = {
     "mean_kld": 0.0001, "p99_kld": 0.0005, "top1_agreement": 0.996, "rms_dp": 0.003,
@@ -56,5 +56,5 @@ def test_a_failure_outweighs_missing_evidence_and_that_a_warning():
 
 def test_a_gate_says_its_number_and_its_limit():
     limit = Limit("top1_agreement", "top-1", 0.99, 0.965, percent=True)
-    assert shown(Gate(limit, 0.98, "warn")) == "98.00%, must be at or above 99.00%"
-    assert "no value" in shown(Gate(limit, None, "inconclusive"))
+    assert shown(LimitResult(limit, 0.98, "warn")) == "98.00%, must be at or above 99.00%"
+    assert "no value" in shown(LimitResult(limit, None, "inconclusive"))

@@ -17,9 +17,9 @@ from engine.execution.load import load_model
 from playbooks.optlog import OptLog
 from playbooks.reports.schemas import schema_of, violations
 from playbooks.runs import events, procedures, spec
+from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook
 from playbooks.runs.site import Site, UrlSite
-from playbooks.runs.step_result import StepResult
 from repository import ROOT
 
 TINY = """
@@ -100,13 +100,13 @@ def on_disk(report):
 
 def stub(monkeypatch, **steps):
     """Procedures in place of the real ones: the runner itself is what is tried here."""
-    plain = {kind: lambda site, params, clock: StepResult({}) for kind in ("profile", "sweep")}
+    plain = {kind: lambda site, params, clock: StepOutcome({}) for kind in ("profile", "sweep")}
     for kind, run in {**plain, **steps}.items():
         monkeypatch.setattr(procedures, f"run_{kind}", run)
 
 
 def soak_leaves(count):
-    return lambda site, params, clock: StepResult({"left": count, "growth": ()})
+    return lambda site, params, clock: StepOutcome({"left": count, "growth": ()})
 
 
 # --- on a real engine -------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_report_folder_that_cannot_be_written_is_refused_at_once(site, tmp_pat
 
 def test_numbers_that_are_none_do_not_reach_the_json(site, monkeypatch):
     def odd(site, params, clock):
-        return StepResult({"left": float("nan"), "growth": ()}, report={"x": float("inf")})
+        return StepOutcome({"left": float("nan"), "growth": ()}, report={"x": float("inf")})
 
     stub(monkeypatch, soak=odd)
     report = run_playbook(book(), site, CheckOptions(log=False))

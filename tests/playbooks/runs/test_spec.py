@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import ConfigError
 from playbooks.runs import spec
-from playbooks.steps.models import Load
+from playbooks.steps.models import LoadStep
 from playbooks.steps.registry import STEP_TYPES
 
 SHIPPED = {"pre_holiday", "quick_check", "quant_change", "batch_tuning", "soak", "canary"}
@@ -53,7 +53,7 @@ stop_on_fail = true
     assert (book.name, book.title, book.time_budget_s) == ("mine", "Mine", 90.0)
     assert not book.continue_on_fail
     assert (one.id, one.kind, one.budget_s) == ("one", "load", 20.0)
-    assert one.parameters == Load(requests=5, duration_s=3.0)
+    assert one.parameters == LoadStep(requests=5, duration_s=3.0)
     assert str(one.gates[0]) == "error_rate <= 0"
     assert one.gates[0].severity == "warn"
     assert (two.id, two.stop_on_fail) == ("soak", True)

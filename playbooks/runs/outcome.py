@@ -10,7 +10,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class StepResult:
+class StepOutcome:
     """What a step leaves."""
 
     metrics: Mapping[str, Any]
