@@ -5,9 +5,21 @@ On a CUDA machine, `TRITON_INTERPRET=0 pytest tests/kernels` compiles and runs t
 
 import gc
 import os
+import signal
+from functools import cache
+
+import typer.main
+import typer.testing
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a shell's background: programs that tests start and interrupt would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
+"""A process builds its commands once; here one would build them for every call."""
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,7 @@
 """The registry feeds bindings, footer, help and palette; nothing may be missing from one."""
 
 import ast
+from functools import cache
 
 import pytest
 from textual.app import App
@@ -138,14 +139,17 @@ def test_what_an_engine_lacks_is_not_there():
     assert Scope(OVERVIEW, has=lambda attribute: True).actions() == every
 
 
+@cache
 def journeys():
     """What the journeys in the tests beside this one say they are of."""
+    found = set()
     for path in (ROOT / "tests" / "console").rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "journey":
-                yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+                found.update(a.value for a in node.args if isinstance(a, ast.Constant))
+    return found
 
 
 @EVERY
 def test_has_a_journey(action):
-    assert {action.name, action.name.partition("(")[0]} & set(journeys())
+    assert {action.name, action.name.partition("(")[0]} & journeys()

@@ -6,7 +6,8 @@ from engine.remote import attach
 from engine.remote.fleet.fleet import Fleet
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import SourceState
-from served import eventually, serving
+from served import serving
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_it_can_be_asked_and_the_rates_are_right(served):
     stream = watched.submit("hello", SamplingParams(max_tokens=7, ignore_eos=True))
     assert stream.result(timeout=30).finish_reason is FinishReason.LENGTH
     served.until_idle()
-    eventually(
+    until(
         lambda: (
             watched.poll().batch.output_tokens_total
             == served.engine.snapshot().batch.output_tokens_total

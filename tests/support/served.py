@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from engine.core import Engine
 from engine.execution.kv_cache import layout_for, memory_needed
 from engines import assert_nothing_held
 from kernels import dispatch
+from waiting import until
 
 MODEL = "tiny-llama"
 
@@ -52,15 +52,8 @@ class Served:
 
     def until_idle(self) -> None:
         """The ledger is zero soon, and nothing is held."""
-        eventually(lambda: self.engine.ledger().is_zero)
+        until(lambda: self.engine.ledger().is_zero)
         assert_nothing_held(self.engine)
-
-
-def eventually(true: Callable[[], object], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.002)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from builders import tiny_spec, tiny_tensors
 from console.cli import main
+from kernels.roofline import best_gemm_rate
 from model_files import write_hf
 from repository import ROOT
 
@@ -19,6 +21,13 @@ from repository import ROOT
 def folder(tmp_path_factory):
     spec = tiny_spec()
     return str(write_hf(tmp_path_factory.mktemp("model"), spec, tiny_tensors(spec)))
+
+
+@pytest.fixture
+def short_roofline(monkeypatch):
+    """Three passes: the least that the machine's limit is measured with."""
+    short = partial(best_gemm_rate, budget_s=0)
+    monkeypatch.setattr("playbooks.measure.bench.best_gemm_rate", short)
 
 
 @dataclass
@@ -86,7 +95,7 @@ def test_generate_json_is_one_object(evewatch, folder, tmp_path):
     assert json.loads(out.read_text()) == report
 
 
-def test_bench_json_on_stdout_only(evewatch, folder):
+def test_bench_json_on_stdout_only(evewatch, folder, short_roofline):
     done = evewatch(
         "bench", "--model", folder, "--requests", "4", "--prompt-mean", "10", "--output-mean", "5",
         "--max-batch", "4", "--token-budget", "16", "--kv-memory", "4M", "--json",
@@ -97,7 +106,7 @@ def test_bench_json_on_stdout_only(evewatch, folder):
     assert {"throughput", "latency", "kv", "machine", "roofline_fraction", "memory"} <= set(report)
 
 
-def test_bench_for_people(evewatch, folder):
+def test_bench_for_people(evewatch, folder, short_roofline):
     done = evewatch(
         "bench", "--model", folder, "--requests", "2", "--prompt-mean", "8", "--output-mean", "4",
         "--kv-memory", "16M", "--kernels", "reference",
@@ -138,7 +147,7 @@ def test_bad_input_gets_one_line_and_exit_2(evewatch, arguments, words):
     assert_refused(evewatch(*arguments), *words)
 
 
-def test_settings_come_from_file_environment_and_flags(evewatch, folder, tmp_path):
+def test_settings_come_from_file_environment_and_flags(evewatch, folder, tmp_path, short_roofline):
     (tmp_path / "evewatch.toml").write_text(
         f'[engine]\nmodel = "{folder}"\nmax_batch = 3\nkv_memory = "4M"\ntoken_budget = 16\n'
     )

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -17,6 +16,7 @@ from engine.errors import ConfigError
 from remote_stub import FIXTURES, SocketServer, page
 from repository import ROOT
 from vllm_stub import install
+from waiting import CEILING_S, until
 
 MODELS = b'{"data":[{"id":"smollm2","max_model_len":2048}]}'
 
@@ -128,13 +128,6 @@ def start(*args, **environment):
     )
 
 
-def until(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "never came true"
-        time.sleep(0.02)
-
-
 def test_headless_it_tells_states_records_and_exports(server, tmp_path):
     """Killing and restarting the target under it."""
     file = tmp_path / "night.everec"
@@ -164,7 +157,7 @@ def test_headless_it_tells_states_records_and_exports(server, tmp_path):
         until(lambda: 'state="live"' in metrics())
     finally:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=CEILING_S)
         told = [line.split(": ", 2)[2] for line in err.splitlines() if "evewatch: 127" in line]
     assert process.returncode == 130
     assert out == ""

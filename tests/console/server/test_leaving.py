@@ -11,7 +11,8 @@ import pytest
 
 from engine.request import Priority, SamplingParams, Status
 from engines import step_until_idle
-from served import eventually, serving
+from served import serving
+from waiting import until
 
 ENDLESS = {"max_tokens": 2000, "ignore_eos": True, "temperature": 0}
 
@@ -26,7 +27,7 @@ def request(path="/v1/completions", **body):
 
 def opened(served, count):
     """The engine thread's view, once `count` requests have reached it."""
-    eventually(lambda: len(served.engine._open) == count)
+    until(lambda: len(served.engine._open) == count)
     return list(served.engine._open.values())
 
 
@@ -57,7 +58,7 @@ def test_k1_k9_eight_clients_leave_and_two_steps_later_nothing_is_held(by_hand, 
         assert all(wire.recv(1) == b"H" for wire in wires)
     for wire in wires:
         hang_up(wire, rudely)
-    eventually(lambda: all(r.cancelled for r in requests))
+    until(lambda: all(r.cancelled for r in requests))
     produced = [len(r.output_ids) for r in requests]
     engine.step()
     engine.step()
@@ -66,7 +67,7 @@ def test_k1_k9_eight_clients_leave_and_two_steps_later_nothing_is_held(by_hand, 
     assert [len(r.output_ids) for r in requests] <= [n + 2 for n in produced]
     by_hand.until_idle()
     admission = by_hand.server.app.state.admission
-    eventually(lambda: admission.choices == 0)
+    until(lambda: admission.choices == 0)
     assert engine.telemetry.finished == {"cancelled": 8}
 
 
@@ -84,7 +85,7 @@ def test_k3_who_leaves_the_queue_is_never_computed(by_hand, stream):
     engine.step()
     assert waits.status is Status.WAITING
     wire.close()
-    eventually(lambda: waits.cancelled)
+    until(lambda: waits.cancelled)
     step_until_idle(engine)
     assert len(runs.result(1).token_ids) == 30
     assert (waits.output_ids, waits.num_computed, waits.most_computed) == ([], 0, 0)
@@ -120,7 +121,7 @@ def test_who_leaves_takes_every_choice_along(by_hand):
     requests = opened(by_hand, 6)
     by_hand.engine.step()
     wire.close()
-    eventually(lambda: all(r.cancelled for r in requests))
+    until(lambda: all(r.cancelled for r in requests))
     by_hand.engine.step()
     by_hand.engine.step()
     by_hand.until_idle()

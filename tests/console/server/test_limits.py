@@ -8,7 +8,8 @@ import pytest
 
 from console.server import ServerSettings
 from engine.errors import ConfigError
-from served import eventually, serving
+from served import serving
+from waiting import until
 
 SHORT = {"prompt": [5, 6], "max_tokens": 2, "temperature": 0}
 
@@ -234,18 +235,18 @@ def test_a_full_queue_says_when_to_come_again():
         for wire in wires:
             wire.sendall(head(length=len(content)) + content)
         admission = served.server.app.state.admission
-        eventually(lambda: admission.choices == 3)
+        until(lambda: admission.choices == 3)
         refused = served.post(**SHORT)
         assert refused.status_code == 429
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert 1 <= int(refused.headers["retry-after"]) <= 60
-        eventually(lambda: len(served.engine._open) == 3)
+        until(lambda: len(served.engine._open) == 3)
         while served.engine.step():
             pass
         for wire in wires:
             assert b" 200 " in wire.recv(1000)
             wire.close()
-        eventually(lambda: admission.choices == 0)
+        until(lambda: admission.choices == 0)
 
 
 def test_the_engines_own_full_queue_is_429_and_its_drain_503(served):
@@ -255,16 +256,16 @@ def test_the_engines_own_full_queue_is_429_and_its_drain_503(served):
         with small.wire() as wire:
             content = json.dumps(SHORT).encode()
             wire.sendall(head(length=len(content)) + content)
-            eventually(lambda: len(small.engine._open) == 1)
+            until(lambda: len(small.engine._open) == 1)
             small.engine.step()
             with small.wire() as second:
                 second.sendall(head(length=len(content), Connection="close") + content)
-                eventually(lambda: len(small.engine._open) == 2)
+                until(lambda: len(small.engine._open) == 2)
                 small.engine.step()
                 status, error = answer_of(second)
         assert (status, error["code"]) == (429, "queue_full")
     served.engine.set_draining(True)
-    eventually(lambda: served.engine.loop.draining)
+    until(lambda: served.engine.loop.draining)
     refused = served.post(**SHORT)
     served.engine.set_draining(False)
     assert refused.status_code == 503
@@ -293,7 +294,7 @@ def test_only_so_many_connections():
             assert answer_of(third)[0] == 503
         for wire in wires:
             wire.close()
-        eventually(lambda: served.get("/health").status_code == 200)
+        until(lambda: served.get("/health").status_code == 200)
 
 
 def test_a_request_that_takes_too_long_is_504():
@@ -301,7 +302,7 @@ def test_a_request_that_takes_too_long_is_504():
         content = json.dumps(SHORT | {"max_tokens": 4000, "ignore_eos": True}).encode()
         with served.wire() as wire:
             wire.sendall(head(length=len(content), Connection="close") + content)
-            eventually(lambda: len(served.engine._open) == 1)
+            until(lambda: len(served.engine._open) == 1)
             time.sleep(0.06)
             served.engine.step()
             status, error = answer_of(wire)
@@ -320,7 +321,7 @@ def test_a_client_that_does_not_read_stalls_nobody_and_is_dropped():
         wire.sendall(head(length=len(content)) + content)
         for _ in range(5):  # the others are served meanwhile
             assert served.post(**SHORT).json()["usage"]["completion_tokens"] == 2
-        eventually(lambda: served.engine.telemetry.finished["cancelled"] == 24, 30)
+        until(lambda: served.engine.telemetry.finished["cancelled"] == 24)
         wire.close()
         served.until_idle()
 

@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.request import SamplingParams
 from repository import ROOT
-from served import eventually, serving
+from served import serving
+from waiting import until
 
 SHARED = ROOT.parent / "shared" / "fixtures" / "vllm" / "busy.prom"
 
@@ -91,8 +92,8 @@ def test_scrapes_are_fresh_however_rare_they_are(live):
         live.engine.submit([5] * 10, SamplingParams(max_tokens=400, ignore_eos=True))
         for _ in range(8)
     ]
-    eventually(lambda: len(live.engine.scheduler.running) == 8)
-    eventually(lambda: time.time() - live.engine.loop.snapshot.time > 0.6)  # nobody looks
+    until(lambda: len(live.engine.scheduler.running) == 8)
+    until(lambda: time.time() - live.engine.loop.snapshot.time > 0.6)  # nobody looks
     assert total(scrape(live), "vllm:num_requests_running") == 8
     for stream in streams:
         live.engine.cancel(stream.request_id)

@@ -13,7 +13,7 @@ from builders import tiny_spec, tiny_tensors
 from console.cli import main
 from model_files import write_hf
 from repository import ROOT
-from served import eventually
+from waiting import CEILING_S, until
 
 
 def free_port():
@@ -33,26 +33,27 @@ def test_serve_answers_and_ends_in_order(tmp_path, kind):
     environment = os.environ | {"EVEWATCH_HOME": str(tmp_path), "EVEWATCH_API_KEY": "long-enough"}
     server = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     url = f"http://127.0.0.1:{port}"
+    http = httpx.Client(verify=False, timeout=CEILING_S)
 
     def is_up():
         assert server.poll() is None, server.stderr.read()
         try:
-            return httpx.get(url + "/health").status_code == 200
+            return http.get(url + "/health").status_code == 200
         except httpx.ConnectError:
             return False
 
     try:
-        eventually(is_up, 60)
-        made = httpx.post(
+        until(is_up)
+        made = http.post(
             url + "/v1/chat/completions",
             json={"model": "mine", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3},
             headers={"authorization": "Bearer long-enough"},
         )
         assert made.status_code == 200
         assert made.json()["model"] == "mine"
-        assert httpx.get(url + "/v1/models").status_code == 401
+        assert http.get(url + "/v1/models").status_code == 401
         server.send_signal(kind)
-        _, text = server.communicate(timeout=20)
+        _, text = server.communicate(timeout=CEILING_S)
     finally:
         server.kill()
     assert server.returncode == (130 if kind == signal.SIGINT else 0)

@@ -13,7 +13,8 @@ from console.server import ServerSettings
 from console.server.warn import INTERVAL_S, Limited, OncePerMinute
 from engine.request import SamplingParams
 from engine.snapshot import Snapshot, SourceState
-from served import eventually, serving
+from served import serving
+from waiting import until
 
 SECRET = "my password is xyzzy"
 
@@ -28,12 +29,12 @@ def test_health_fails_while_work_waits_and_nothing_is_computed():
         assert served.get("/health").json() == {"status": "ok"}
         served.engine.scheduler.cap = 0
         stream = served.engine.submit([5, 6], SamplingParams(max_tokens=2))
-        eventually(lambda: served.get("/health").status_code == 503)
+        until(lambda: served.get("/health").status_code == 503)
         assert "cap is 0" in served.get("/health").json()["reason"]
-        eventually(lambda: Snapshot.from_json(served.get("/snapshot").text).engine.alarm)
+        until(lambda: Snapshot.from_json(served.get("/snapshot").text).engine.alarm)
         served.engine.set_cap(8)
         assert stream.result(10).token_ids
-        eventually(lambda: served.get("/health").status_code == 200)
+        until(lambda: served.get("/health").status_code == 200)
 
 
 def test_health_fails_while_the_thread_hangs_in_a_step():
@@ -49,11 +50,11 @@ def test_health_fails_while_the_thread_hangs_in_a_step():
         served.engine.loop.runner.run = hang
         stream = served.engine.submit([5, 6], SamplingParams(max_tokens=2))
         assert stuck.wait(10)
-        eventually(lambda: served.get("/health").status_code == 503)
+        until(lambda: served.get("/health").status_code == 503)
         assert "in one step" in served.get("/health").json()["reason"]
         free.set()
         assert stream.result(10).token_ids
-        eventually(lambda: served.get("/health").status_code == 200)
+        until(lambda: served.get("/health").status_code == 200)
 
 
 def test_the_snapshot_is_the_engines(served):
@@ -63,7 +64,7 @@ def test_the_snapshot_is_the_engines(served):
     def taken():
         return Snapshot.from_json(served.get("/snapshot").text)
 
-    eventually(lambda: taken().queue.requests_total == total)  # at most half a second old
+    until(lambda: taken().queue.requests_total == total)  # at most half a second old
     found = taken()
     assert found.source.state is SourceState.LIVE
     assert found.source.age_s < 5
@@ -99,11 +100,11 @@ def test_the_end_waits_for_what_runs_and_takes_nothing_new(stream):
     with serving(started=False, settings=ServerSettings(port=0, drain_s=20)) as served:
         asked = in_thread(lambda: served.post(prompt=[5, 6], max_tokens=40, stream=stream,
                                               ignore_eos=True))  # fmt: skip
-        eventually(lambda: len(served.engine._open) == 1)
+        until(lambda: len(served.engine._open) == 1)
         served.engine.step()
         ended = in_thread(served.server.stop)
-        eventually(lambda: served.server.app.state.admission.closing)
-        eventually(lambda: _refuses(served))
+        until(lambda: served.server.app.state.admission.closing)
+        until(lambda: _refuses(served))
         while served.engine.step():
             pass
         answer = asked()
@@ -134,7 +135,7 @@ def test_what_runs_too_long_at_the_end_is_told_so(stream):
             return sum(1 for _ in made) if stream else made
 
         asked = in_thread(ask)
-        eventually(lambda: served.engine.scheduler.running)
+        until(lambda: served.engine.scheduler.running)
         start = time.monotonic()
         served.server.stop()
         assert time.monotonic() - start < 5
@@ -147,7 +148,7 @@ def test_what_runs_too_long_at_the_end_is_told_so(stream):
 def test_the_engines_end_is_told_too():
     with serving(max_positions=50_000, pages=4096) as served:
         asked = in_thread(lambda: served.post(prompt=[5], max_tokens=49_000, ignore_eos=True))
-        eventually(lambda: served.engine.scheduler.running)
+        until(lambda: served.engine.scheduler.running)
         served.engine.stop()
         assert asked().status_code == 503
         assert served.get("/health").status_code == 503

@@ -1,7 +1,6 @@
 """vLLM's server as a child: started, found healthy, watched, and always ended."""
 
 import signal
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from engine.remote.child import ChildEngine, VllmSpec, find_vllm
 from engine.snapshot import SourceState
 from remote_stub import FIXTURES
 from vllm_stub import alive, install
+from waiting import CEILING_S, until
 
 
 @pytest.fixture
@@ -23,20 +23,13 @@ def stub(tmp_path, monkeypatch):
 
     def start(mode="", **spec):
         monkeypatch.setenv("VLLM_STUB", mode)
-        engine = ChildEngine(VllmSpec("some/model", **spec), interval_s=0.05, start_s=20.0)
+        engine = ChildEngine(VllmSpec("some/model", **spec), interval_s=0.05, start_s=CEILING_S)
         started.append(engine)
         return engine
 
     yield start
     for engine in started:
         engine.stop()
-
-
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "never came true"
-        time.sleep(0.01)
 
 
 def test_it_starts_is_watched_and_ends_in_order(stub):

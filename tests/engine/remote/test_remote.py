@@ -12,6 +12,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.snapshot import QueueState, Snapshot, SourceState
 from remote_pages import triton
 from remote_stub import URL, Server, SocketServer, page, with_value
+from waiting import until
 
 LIVE, STALE = SourceState.LIVE, SourceState.STALE
 UNREACHABLE = SourceState.UNREACHABLE
@@ -33,13 +34,6 @@ def clock():
 
 def attached(server, clock, **options):
     return server.attach(clock=clock, monotonic=clock, **options)
-
-
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "never came true"
-        time.sleep(0.01)
 
 
 # --- states ------------------------------------------------------------------------------
