@@ -22,9 +22,8 @@ def engine_with(waiting):
     engine = tiny_engine(
         pages=RUNNING * 20, max_batch=RUNNING, token_budget=512, max_waiting=200_000
     )
-    loop = engine.loop
-    loop.runner.run = lambda batch: torch.zeros(len(batch.sampling), 4)
-    loop.sampler.sample = lambda logits, requests: [5] * len(requests)
+    engine.runner.run = lambda batch: torch.zeros(len(batch.sampling), 4)
+    engine.sampler.sample = lambda logits, requests: [5] * len(requests)
     params = SamplingParams(max_tokens=230, ignore_eos=True)
     for _ in range(RUNNING + waiting):
         engine.submit([7, 8], params)

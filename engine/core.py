@@ -7,18 +7,21 @@ outgoing streams with the latest Snapshot. What happens behind them is engine/lo
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
-from engine.observing.ledger import Ledger, take_ledger
+from engine.loop import Loop
+from engine.observing.clock import Clock, MachineClock
+from engine.observing.ledger import Ledger
 from engine.observing.telemetry import Telemetry
-from engine.request import Priority, Request, SamplingParams
+from engine.request import FinishReason, Priority, Request, SamplingParams
+from engine.scheduling.controls import Controls
 from engine.scheduling.intake import Call, Cancel, Intake, Submit
 from engine.scheduling.scheduler import Scheduler
 from engine.snapshot import Snapshot
@@ -34,18 +37,21 @@ from engine.text.completion import (
 
 if TYPE_CHECKING:
     from engine.execution.calibration import Calibration
+    from engine.execution.compute import ModelCompute
     from engine.execution.kv_cache import KvCache
     from engine.execution.runner import ModelRunner
-    from engine.loop import Loop
+    from engine.execution.sampler import Sampler
     from engine.models import LoadedModel
     from engine.scheduling.pages import PagePool
     from kernels.dispatch import Backend
 
+log = logging.getLogger("evewatch.engine")
 T = TypeVar("T")
 IDLE_WAIT_S = 0.25
 COLLECT_WAIT_S = 0.002
 """Between looks while a static batch fills."""
 TOKENIZER_THREADS = 2
+NOT_LOADED = "the model is not loaded yet; call start() or load()"
 
 
 class Engine:
@@ -58,16 +64,17 @@ class Engine:
         self,
         config: EngineConfig,
         loaded: LoadedModel | None = None,
-        clock: Callable[[], int] = time.monotonic_ns,
+        clock: Clock | None = None,
         calibration: Calibration | None = None,
     ) -> None:
         self.config = config
         self._loaded, self._calibration = loaded, calibration
-        self._clock = clock
+        self.clock = clock or MachineClock()
         self._intake = Intake()
         self._open: dict[str, Request] = {}
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "evewatch-tokenize")
         self._loop: Loop | None = None
+        self._compute: ModelCompute | None = None
         self._thread: threading.Thread | None = None
         self._serving: Future[None] = Future()
         """Done when the thread has loaded, with what stopped it from doing so."""
@@ -76,6 +83,8 @@ class Engine:
         self._stopping = False
         self._draining = False
         self._stopped = False
+        self._failed: str | None = None
+        """Why the engine ended by itself: everybody who asks for anything is told so."""
         self._numbers = itertools.count(1)
         self._door = threading.Lock()
         """Held while a request is handed over, so that none slips in behind `stop`."""
@@ -84,12 +93,12 @@ class Engine:
 
     def load(self) -> None:
         """Read the model and lay out the cache. Raises ModelError or ConfigError."""
-        from engine.execution import load as setup
-        from engine.loop import Loop
+        from engine.execution.load import build
 
         if self._loop is None:
-            parts = setup.build(self.config, self._loaded, self._calibration)
-            self._loop = Loop(self.config, parts, self._intake, self._open, self._clock)
+            compute, scheduler = build(self.config, self._loaded, self._calibration, self.clock)
+            self._compute = compute
+            self._loop = Loop(scheduler, compute, self.clock, self.config, self._intake, self._open)
 
     def start(self) -> None:
         """Load and serve, both on a thread of its own; returns once it serves.
@@ -100,7 +109,7 @@ class Engine:
         Raises what `load` raises.
         """
         if self._stopped:
-            raise EngineStopped("the engine has been stopped; make a new one")
+            raise EngineStopped(self._failed or "the engine has been stopped; make a new one")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="evewatch-engine", daemon=True)
             self._thread.start()
@@ -117,33 +126,46 @@ class Engine:
         if self._thread is not None:
             self._thread.join(timeout)
         elif self._loop is not None and not self._stopped:
-            self._shut_down()
+            self._end()
 
     def _run(self) -> None:
         try:
             self.load()
-            self.loop.measure_memory()
+            self.loop.observer.bandwidth_peak = self.compute.memory_read_rate()
         except BaseException as error:
             self._serving.set_exception(error)
             return
         self._serving.set_result(None)
         try:
-            while not self._stopping or self._draining:
-                if self.step():
-                    continue
-                if self._stopping and not self.scheduler.has_work:
-                    return
-                if self.scheduler.has_work:
-                    self._intake.wait(COLLECT_WAIT_S)
-                else:
-                    self.loop.publish()
-                    self._intake.wait(IDLE_WAIT_S)
-        finally:
-            self._shut_down()
+            self._serve()
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end()
 
-    def _shut_down(self) -> None:
-        self._stopped = True
-        self.loop.end_all()
+    def _serve(self) -> None:
+        while not self._stopping or self._draining:
+            if self.loop.step():
+                continue
+            if self._stopping and not self.scheduler.has_work:
+                return
+            if self.scheduler.has_work:
+                self._intake.wait(COLLECT_WAIT_S)
+            else:
+                self.loop.observer.publish()
+                self._intake.wait(IDLE_WAIT_S)
+
+    def _end(self, error: BaseException | None = None) -> None:
+        """Nobody waits for what will not come: every stream and every call ends now."""
+        with self._door:
+            self._closed = self._stopped = True
+            if error is not None:
+                self._failed = f"the engine has ended: {type(error).__name__}: {error}"
+        if self._failed is None:
+            self.loop.end(FinishReason.CANCELLED, "the engine was stopped")
+        else:
+            log.critical("%s", self._failed, exc_info=error)
+            self.loop.end(FinishReason.ERROR, self._failed)
 
     def __enter__(self) -> Engine:
         self.start()
@@ -153,8 +175,16 @@ class Engine:
         self.stop()
 
     def step(self) -> bool:
-        """One round by hand; False when there was nothing to compute."""
-        return self.loop.step()
+        """One round by hand; False when there was nothing to compute.
+
+        Raises EngineStopped when the round broke, and ever after.
+        """
+        if self._failed is None:
+            try:
+                return self.loop.step()
+            except Exception as error:
+                self._end(error)
+        raise EngineStopped(self._failed)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -165,18 +195,17 @@ class Engine:
         tokenizer = self.loaded.tokenizer
 
         def work() -> Encoded:
-            start = self._clock()
+            start = self.clock.ns()
             ids: list[int]
             if is_token_ids(prompt):
                 ids = list(prompt)  # type: ignore[arg-type]
             else:
                 text = isinstance(prompt, str)
                 ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
-            return Encoded(ids, start, self._clock())
+            return Encoded(ids, start, self.clock.ns())
 
         with self._door:
-            if self._closed:
-                raise EngineStopped("the engine is stopping and accepts nothing more")
+            self._check_open()
             return self._tokenizers.submit(work)
 
     def submit(
@@ -199,36 +228,34 @@ class Engine:
         """
         if not isinstance(prompt, Encoded):
             check_prompt(prompt)
-        loop = self.loop
-        now = self._clock()
-        number = next(self._numbers)
-        name = f"r-{number}"
-        stream = Stream(name, on_event)
-        request = Request(name, params or SamplingParams(), stream, number=number, source=source)
-        request.priority = priority
-        stream.stamps = request.stamps
-        request.stamps.received = now
-        request.stamps.arrival = arrival_ns or now
-        limit = timeout_s if timeout_s is not None else loop.config.timeout_s
+        now, number = self.clock.ns(), next(self._numbers)
+        stream = Stream(f"r-{number}", on_event)
+        request = Request(stream.request_id, params or SamplingParams(), stream, number=number)
+        request.source, request.priority = source, priority
+        stream.stamps = stamps = request.stamps
+        stamps.received, stamps.arrival = now, arrival_ns or now
+        limit = timeout_s if timeout_s is not None else self.config.timeout_s
         if limit is not None:
             request.deadline = now + int(limit * 1e9)
+        if isinstance(prompt, Encoded):
+            request.set_prompt(list(prompt.ids))
+            stamps.tokenize_start, stamps.tokenize_end = prompt.start, prompt.end
+        elif is_token_ids(prompt):
+            request.set_prompt(list(prompt))  # type: ignore[arg-type]
         with self._door:
-            if self._closed:
-                raise EngineStopped("the engine is stopping and accepts nothing more")
-            self._open[name] = request
-            if isinstance(prompt, Encoded):
-                request.set_prompt(list(prompt.ids))
-                request.stamps.tokenize_start, request.stamps.tokenize_end = (
-                    prompt.start,
-                    prompt.end,
-                )
-                self._intake.put(Submit(request))
-            elif is_token_ids(prompt):
-                request.set_prompt(list(prompt))  # type: ignore[arg-type]
+            self._check_open()
+            self._open[request.id] = request
+            if isinstance(prompt, Encoded) or is_token_ids(prompt):
                 self._intake.put(Submit(request))
             else:
                 self._tokenizers.submit(self._tokenize, request, prompt)
         return stream
+
+    def _check_open(self) -> None:
+        if self._loop is None:
+            raise EngineStopped(NOT_LOADED)
+        if self._closed:
+            raise EngineStopped(self._failed or "the engine is stopping and accepts nothing more")
 
     def cancel(self, request_id: str) -> None:
         """End a request in whatever state it is; unknown and ended ones are ignored."""
@@ -248,7 +275,7 @@ class Engine:
 
     def _tokenize(self, request: Request, prompt: Prompt) -> None:
         """In the tokenizer pool."""
-        request.stamps.tokenize_start = self._clock()
+        request.stamps.tokenize_start = self.clock.ns()
         try:
             if not request.cancelled:
                 tokenizer = self.loaded.tokenizer
@@ -258,7 +285,7 @@ class Engine:
                 )
         except Exception as error:
             request.error = f"the prompt could not be tokenized: {error}"
-        request.stamps.tokenize_end = self._clock()
+        request.stamps.tokenize_end = self.clock.ns()
         self._intake.put(Submit(request))
 
     # --- settings that move -------------------------------------------------------------
@@ -267,57 +294,40 @@ class Engine:
         """Most sequences that run at once, 1 … max_batch."""
         if not 1 <= cap <= self.config.max_batch:
             raise ConfigError(f"cap: {cap} is outside 1 … {self.config.max_batch}")
-        self._post(lambda: self.loop.set_cap(cap))
+        self._change(lambda controls: controls.set_cap(cap))
 
     def set_paused(self, paused: bool) -> None:
         """Stop or resume admitting waiting requests."""
-        self._post(lambda: self.loop.set_paused(paused))
+        self._change(lambda controls: controls.set_paused(paused))
 
     def set_dynamic(self, dynamic: bool) -> None:
         """Let the cap move with the queue, or keep it where it is."""
-        self._post(lambda: self.loop.set_dynamic(dynamic))
+        self._change(lambda controls: controls.set_dynamic(dynamic))
 
     def set_max_wait(self, milliseconds: float) -> None:
         """How long a static batch waits to fill; a moving cap opens for one that waited so."""
         if not 0 < milliseconds < math.inf:
             raise ConfigError(f"max_wait_ms: expected a number above 0, got {milliseconds!r}")
-        self._post(lambda: self.loop.set_max_wait(float(milliseconds)))
+        self._change(lambda controls: controls.set_max_wait(float(milliseconds)))
 
     def set_draining(self, draining: bool) -> None:
         """Finish what was accepted and reject what comes from now on; or accept again."""
-        self._post(lambda: self.loop.set_draining(draining))
+        self._change(lambda controls: controls.set_draining(draining))
 
-    # --- what can be seen -----------------------------------------------------------------
+    def _change(self, change: Callable[[Controls], None]) -> None:
+        """Between two steps; nobody waits for it, and the next Snapshot shows it."""
 
-    def snapshot(self) -> Snapshot:
-        """The latest one; taking it makes the engine build the next, at most four a second."""
-        if self._loop is None:
-            return Snapshot()
-        self._loop.wanted = True
-        return self._loop.snapshot
+        def apply() -> None:
+            change(self.loop.controls)
+            self.loop.observer.publish()
 
-    def watch_pages(self, seconds: float = 2.0) -> None:
-        """Snapshots of the next seconds say whose each page is and how old: a panel that draws
-        it asks again and again."""
-        if self._loop is not None:
-            self._loop.pages_until = time.monotonic() + seconds
+        self._post(apply)
 
-    def alarm(self) -> str | None:
-        """Why nobody can be served, or None: from any thread, and of a hung engine too."""
-        if self._loop is None:
-            return "the model is not loaded yet"
-        if self._closed:
-            return "the engine is stopping" if not self._stopped else "the engine has stopped"
-        if self._loop.watchdog.reason is not None:
-            return self._loop.watchdog.reason
-        silent = (self._clock() - self._loop.round_began) / 1e9
-        if self._thread is not None and silent > self.config.stall_s + IDLE_WAIT_S:
-            return f"the engine's thread has been in one step for {silent:.0f} s"
-        return None
+    # --- between two steps ----------------------------------------------------------------
 
     def ledger(self, timeout: float = 10.0) -> Ledger:
         """Who holds what, as the loop sees it between two steps."""
-        return self.call(lambda: take_ledger(self.loop), timeout)
+        return self.call(self.loop.ledger, timeout)
 
     def reset(self, timeout: float = 10.0) -> None:
         """Forget what was measured and what the prefix cache keeps: after a warm-up, say."""
@@ -326,35 +336,79 @@ class Engine:
     def call(self, function: Callable[[], T], timeout: float = 10.0) -> T:
         """Run `function` between two steps, on the loop's thread, and give what it gives.
 
-        Where no thread serves the intake, this call does. TimeoutError after `timeout` seconds.
+        Where no thread serves the intake, this call does. Raises EngineStopped for an engine
+        that ended by itself, TimeoutError after `timeout` seconds.
         """
         answer = self._post(function)
-        if self._thread is None or self._stopped:
-            self.loop.step()
+        if self._thread is None or (self._stopped and self._failed is None):
+            self.loop.take_in()
         return answer.result(timeout)
 
     def _post(self, function: Callable[[], T]) -> Future[T]:
         answer: Future[T] = Future()
-        self._intake.put(Call(function, answer))
+        with self._door:
+            if self._failed is not None:
+                raise EngineStopped(self._failed)
+            self._intake.put(Call(function, answer))
         return answer
+
+    # --- what can be seen -----------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The latest one; taking it makes the engine build the next, at most four a second."""
+        if self._loop is None:
+            return Snapshot()
+        self._loop.observer.wanted = True
+        return self._loop.observer.snapshot
+
+    def watch_pages(self, seconds: float = 2.0) -> None:
+        """Snapshots of the next seconds say whose each page is and how old: a panel that draws
+        it asks again and again."""
+        if self._loop is not None:
+            self._loop.observer.watch_pages(seconds)
+
+    def alarm(self) -> str | None:
+        """Why nobody can be served, or None: from any thread, and of a hung engine too."""
+        if self._loop is None:
+            return "the model is not loaded yet"
+        if self._failed is not None:
+            return self._failed
+        if self._closed:
+            return "the engine is stopping" if not self._stopped else "the engine has stopped"
+        if self._loop.observer.watchdog.reason is not None:
+            return self._loop.observer.watchdog.reason
+        silent = (self.clock.ns() - self._loop.round_began) / 1e9
+        if self._thread is not None and silent > self.config.stall_s + IDLE_WAIT_S:
+            return f"the engine's thread has been in one step for {silent:.0f} s"
+        return None
 
     @property
     def loop(self) -> Loop:
         if self._loop is None:
-            raise EngineStopped("the model is not loaded yet; call start() or load()")
+            raise EngineStopped(NOT_LOADED)
         return self._loop
 
     @property
+    def compute(self) -> ModelCompute:
+        if self._compute is None:
+            raise EngineStopped(NOT_LOADED)
+        return self._compute
+
+    @property
     def loaded(self) -> LoadedModel:
-        return self.loop.loaded
+        return self.compute.loaded
 
     @property
     def cache(self) -> KvCache:
-        return self.loop.cache
+        return self.compute.cache
 
     @property
     def runner(self) -> ModelRunner:
-        return self.loop.runner
+        return self.compute.runner
+
+    @property
+    def sampler(self) -> Sampler:
+        return self.compute.sampler
 
     @property
     def scheduler(self) -> Scheduler:
@@ -370,11 +424,11 @@ class Engine:
 
     @property
     def backend(self) -> Backend:
-        return self.loop.backend
+        return self.compute.backend
 
     @property
     def device(self) -> str:
-        return self.loop.device
+        return self.compute.device
 
 
 __all__ = ["Completion", "Engine", "Prompt", "completion"]

@@ -1,113 +1,86 @@
-"""Loop: everything that belongs to the engine thread, and the step itself.
+"""Loop: take in → plan → compute → accept → publish → record, and again.
 
-`step` reads as the architecture: take in → plan → build, run, sample → apply → record. Nothing
-here may be touched from another thread, but for the latest Snapshot.
+The engine, the simulator and the demo run this one; what differs is who computes (a model, or a
+cost model) and whose time passes (the machine's, or a virtual one). No torch.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import replace
 
 from engine.config import EngineConfig
-from engine.errors import EngineError
-from engine.execution.load import Parts
-from engine.observing.observer import observe
-from engine.observing.pageview import Owners
+from engine.errors import EngineError, EngineStopped
+from engine.observing.clock import Clock, MachineClock
+from engine.observing.ledger import Ledger, take_ledger
+from engine.observing.observer import Observer
 from engine.observing.telemetry import StepRecord, Telemetry
-from engine.observing.watchdog import Watchdog
 from engine.request import FinishReason, Request, Status
-from engine.scheduling.cap import BatchController, Objective
+from engine.scheduling.controls import Controls
 from engine.scheduling.intake import Call, Cancel, Intake, Submit
-from engine.scheduling.scheduler import Plan
-from engine.scheduling.static import Static
-from engine.snapshot import Snapshot
+from engine.scheduling.plan import Compute, Computed, Plan
+from engine.scheduling.scheduler import Scheduler
 from engine.text.output import OutputText
 
 log = logging.getLogger("evewatch.engine")
 
-SNAPSHOT_INTERVAL_S = 0.25
-
 
 class Loop:
+    """Belongs to one thread at a time. From others: `intake`, and what `observer` shows.
+
+    What `step` raises is a bug in planning, settling or recording: the loop is over, and `end`
+    closes what is open.
+    """
+
     def __init__(
         self,
-        config: EngineConfig,
-        parts: Parts,
-        intake: Intake,
-        open_requests: dict[str, Request],
-        clock: Callable[[], int],
+        scheduler: Scheduler,
+        compute: Compute,
+        clock: Clock | None = None,
+        config: EngineConfig | None = None,
+        intake: Intake | None = None,
+        open_requests: dict[str, Request] | None = None,
     ) -> None:
-        self.config = config
-        self.loaded = parts.loaded
-        self.backend, self.device = parts.backend, parts.device
-        self.cache, self.runner, self.sampler = parts.cache, parts.runner, parts.sampler
-        self.scheduler = parts.scheduler
-        self.telemetry = Telemetry()
-        self.watchdog = Watchdog(int(config.stall_s * 1e9))
-        self.dynamic = config.dynamic_batch
-        self.max_wait_ms = config.max_wait_ms
-        self.draining = False
-        self.texts: dict[str, OutputText] = {}
-        self.open = open_requests
+        self.scheduler, self.compute = scheduler, compute
+        self.clock = clock or MachineClock()
+        self.config = config or EngineConfig()
+        self.intake = intake or Intake()
+        self.open = {} if open_requests is None else open_requests
         """Every request between submit and its end, whoever has it at the moment."""
-        self.snapshot = Snapshot()
-        self.wanted = False
-        """Somebody has taken the latest Snapshot: a newer one is worth building."""
-        self.pages_until = 0.0
-        """Until then (monotonic s) Snapshots say whose each page is."""
-        self.page_owners = Owners()
-        self.bytes_read = (0, 0.0)
-        """What telemetry said at the last Snapshot."""
-        self.bandwidth_peak: float | None = None
-        """Bytes a second that reading memory reaches, once it has been measured."""
+        self.texts: dict[str, OutputText] = {}
+        """Of those that have come in."""
+        self.telemetry = Telemetry(self.clock)
+        self.controls = Controls(scheduler, self.config, self.telemetry.event)
         self.bound_by: str | None = None
-        self._controller = BatchController(
-            Objective(
-                config.min_batch, config.max_batch, config.tpot_objective_ms, config.max_wait_ms
-            )
-        )
-        self._intake = intake
-        self._clock = clock
-        self.round_began = clock()
-        """Monotonic ns; from any thread: a step that never ends has an old one."""
-        self._snapshot_due = 0.0
-        self.publish()
+        self.round_began = self.clock.ns()
+        """From any thread: a step that never ends has an old one."""
+        self.observer = Observer(self)
 
-    # --- the step ---------------------------------------------------------------------
+    # --- the round --------------------------------------------------------------------
 
     def step(self) -> bool:
         """One round; False when there was nothing to compute."""
-        self.round_began = start = self._clock()
-        self._take_in()
-        plan = self.scheduler.plan(self._clock())  # later than what was just taken in was queued
+        self.round_began = start = self.clock.ns()
+        self.take_in()
+        plan = self.scheduler.plan(self.clock.ns())  # later than what was just queued
         self._settle(plan)
-        if self.watchdog.look(self.scheduler, plan.tokens, start):
-            log.error("watchdog: %s", self.watchdog.reason)
-            self.telemetry.event("watchdog", self.watchdog.reason or "")
-        if not plan.items:
-            self._publish_if_wanted()  # while work waits for a batch, or is stuck
-            return False
-        record = StepRecord(end=0, plan=self._clock() - start)
-        try:
-            tokens = self._compute(plan, record)
-            self._apply(plan, tokens, record)
-        except Exception as error:
-            self._fail(plan, error)
-        self._record(plan, record)
-        return True
+        self.observer.watch(plan.tokens, start)
+        if plan.items:
+            record = StepRecord(plan=self.clock.ns() - start)
+            try:
+                computed = self.compute.run(plan)
+                self._accept(plan, computed, record)
+            except Exception as error:
+                self._fail(plan, error)
+            self._record(plan, record)
+        self.observer.look()
+        return bool(plan.items)
 
-    def _take_in(self) -> None:
-        for command in self._intake.drain():
+    def take_in(self) -> None:
+        """What has come since the last round, in order."""
+        for command in self.intake.drain():
             match command:
                 case Submit(request):
-                    try:
-                        self._admit(request)
-                    except Exception as error:
-                        self._break_off(request, error)
+                    self.admit(request)
                 case Cancel(request_id):
                     found = self.open.get(request_id)
                     if found is not None and found.status is not Status.NEW:
@@ -115,41 +88,43 @@ class Loop:
                 case Call():
                     command.run()
 
-    def _compute(self, plan: Plan, record: StepRecord) -> list[tuple[Request, int | None]]:
-        times = [self._clock()]
-        batch = self.runner.build(plan)
-        times.append(self._clock())
-        logits = self.runner.run(batch)
-        times.append(self._clock())
-        tokens = self.sampler.sample(logits, batch.sampling)
-        times.append(self._clock())
-        record.build, record.forward, record.sample = (b - a for a, b in itertools.pairwise(times))
-        return list(zip(batch.sampling, tokens, strict=True))
+    def _settle(self, plan: Plan) -> None:
+        """Tell the world what planning itself decided."""
+        self.bound_by = plan.bound_by
+        for request, reason in plan.ended:
+            self.telemetry.event(reason.value, f"{request.id} ended: {reason.value}", limit=True)
+            self.finish(request, reason)
+        for request in plan.preempted:
+            self.telemetry.preempted(request)
 
-    def _apply(
-        self, plan: Plan, tokens: list[tuple[Request, int | None]], record: StepRecord
-    ) -> None:
-        now = self._clock()
+    def _accept(self, plan: Plan, computed: Computed, record: StepRecord) -> None:
+        """What is sound enters the books, then the prefix index, then the streams."""
+        now = self.clock.ns()
+        record.build, record.forward = computed.build, computed.forward
+        record.sample = computed.sample
         record.count(plan)
-        self.scheduler.computed(plan.items)
-        gaps = self._deliver(tokens, now, record)
-        self.telemetry.token_gaps(now, gaps)
-        record.apply = self._clock() - now
+        items = plan.items
+        damaged = [*computed.damaged, *(r for r, token in computed.tokens if token is None)]
+        if damaged:
+            for request in damaged:
+                self.scheduler.distrust(request)
+                self._break_off(request, EngineError("the model's output is not finite"))
+            items = [item for item in items if item.request.status is Status.RUNNING]
+        self.scheduler.publish(self.scheduler.accept(items))
+        record.sampled = self._deliver(computed, now)
+        record.apply = self.clock.ns() - now
 
-    def _deliver(
-        self, tokens: list[tuple[Request, int | None]], now: int, record: StepRecord
-    ) -> list[int]:
-        """Each new token into its request and its stream; those that it ends, end.
+    def _deliver(self, computed: Computed, now: int) -> int:
+        """Each token into its request and its stream; those that it ends, end. How many.
 
-        Returns the nanoseconds since each one's last token. This loop is the step's own cost:
-        it runs once a token.
+        This loop is the step's own cost: it runs once a token.
         """
         gaps: list[int] = []
-        texts, start = self.texts, self._clock()
-        for request, token in tokens:
+        sampled, texts, start = 0, self.texts, self.clock.ns()
+        for request, token in computed.tokens:
+            if token is None:
+                continue
             try:
-                if token is None:
-                    raise EngineError("the model's output is not finite")
                 times = request.stamps.tokens
                 if times:
                     gaps.append(now - times[-1])
@@ -157,7 +132,7 @@ class Loop:
                     self.telemetry.meters.first_token(request, now)
                 times.append(now)
                 request.append(token)
-                record.sampled += 1
+                sampled += 1
                 if request.logprobs is not None:
                     request.stream.note(request.logprobs)
                     request.logprobs = None
@@ -172,14 +147,23 @@ class Loop:
                     self.finish(request, FinishReason.LENGTH)
             except Exception as error:
                 self._break_off(request, error)
-        self._charge_detokenizing(tokens, self._clock() - start)
-        return gaps
-
-    def _charge_detokenizing(self, tokens: list[tuple[Request, int | None]], spent: int) -> None:
-        """To each its share: reading the clock twice a token would cost as much again."""
-        share = spent // max(len(tokens), 1)
-        for request, _ in tokens:
+        # To each its share: reading the clock twice a token would cost as much again.
+        share = (self.clock.ns() - start) // max(len(computed.tokens), 1)
+        for request, _ in computed.tokens:
             request.stamps.detokenize_ns += share
+        self.telemetry.token_gaps(now, gaps)
+        return sampled
+
+    def _record(self, plan: Plan, record: StepRecord) -> None:
+        scheduler, telemetry = self.scheduler, self.telemetry
+        record.end = self.clock.ns()
+        record.running, record.waiting = len(plan.items), len(scheduler.waiting)
+        record.bound_by = plan.bound_by
+        telemetry.step(record)
+        telemetry.kv_bytes += self.compute.facts.kv.in_use(scheduler.pool)
+        telemetry.kv_tokens += scheduler.tokens_in_cache
+        decoded = record.total_ms if record.decode_tokens else None
+        self.controls.move_cap(record.end, record.running, decoded)
 
     # --- when things go wrong -----------------------------------------------------------
 
@@ -198,10 +182,17 @@ class Loop:
 
     # --- requests -----------------------------------------------------------------------
 
+    def admit(self, request: Request) -> None:
+        """Take in a request of `open`; one that ended meanwhile is dropped."""
+        try:
+            self._admit(request)
+        except Exception as error:
+            self._break_off(request, error)
+
     def _admit(self, request: Request) -> None:
         if request.id not in self.open:
-            return  # it ended while the tokenizer had it
-        request.stamps.queued = self._clock()
+            return
+        request.stamps.queued = self.clock.ns()
         request.stream.prompt_tokens = len(request.prompt_ids)
         self.telemetry.arrived(request)
         if request.cancelled:
@@ -212,20 +203,19 @@ class Loop:
             self.telemetry.event("reject", f"{request.id}: {refusal}", limit=True)
             self.finish(request, FinishReason.REJECTED, refusal)
             return
-        params, eos = request.params, self.sampler.eos_ids
+        params, eos = request.params, self.compute.eos_ids
         request.stop_ids = frozenset(params.stop_token_ids) | (
             frozenset() if params.ignore_eos else eos
         )
         room = self.scheduler.max_model_len - len(request.prompt_ids)
         request.ends_at = min(params.max_tokens, room)
-        decoder = self.loaded.tokenizer.detokenizer()
-        self.texts[request.id] = OutputText(decoder, request.params.stop)
+        self.texts[request.id] = OutputText(self.compute.detokenizer(), params.stop)
         self.scheduler.add(request)
 
     def _refusal(self, request: Request) -> str | None:
         """Why the request is not taken in, or None."""
-        vocab, most = self.loaded.spec.vocab, self.config.max_waiting
-        if self.draining:
+        vocab, most = self.compute.facts.vocab, self.config.max_waiting
+        if self.controls.draining:
             request.stream.try_later = True
             return "the engine drains: it finishes what it has and takes nothing new; try later"
         if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
@@ -242,7 +232,7 @@ class Loop:
         error: str | None = None,
         last: list[int] | None = None,
     ) -> None:
-        """The one way out of the engine: frees everything and closes the stream."""
+        """The one way out: frees everything that the request held and closes its stream."""
         if self.open.pop(request.id, None) is None:
             return
         text = self.texts.pop(request.id, None)
@@ -254,116 +244,37 @@ class Loop:
             error = f"internal error: {broken}"
         finally:
             self.scheduler.finish(request, reason)
-            request.stamps.finished = self._clock()
+            request.stamps.finished = self.clock.ns()
             self.telemetry.ended_with(request, reason)
             request.stream.close(reason, rest, error, last or [])
 
-    def _settle(self, plan: Plan) -> None:
-        """Tell the world what planning itself decided."""
-        self.bound_by = plan.bound_by
-        for request, reason in plan.ended:
-            self.telemetry.event(reason.value, f"{request.id} ended: {reason.value}", limit=True)
-            self.finish(request, reason)
-        for request in plan.preempted:
-            self.telemetry.totals["preemptions"] += 1
-            self.telemetry.meters.totals["preemptions"] += 1
-            self.telemetry.event("preempt", f"preempted {request.id}")
+    def end(self, reason: FinishReason, error: str) -> None:
+        """Close every open stream and answer every call, whatever state the books are in.
+
+        With the reason ERROR, Snapshots show `error` as an alarm from now on.
+        """
+        for command in self.intake.drain():
+            if isinstance(command, Call):
+                command.refuse(EngineStopped(error))
+        for request in list(self.open.values()):
+            try:
+                self.finish(request, reason, error)
+            except Exception:
+                log.exception("%s could not be ended properly", request.id)
+            request.stream.close(reason, error=error)  # if it was not
+        if reason is FinishReason.ERROR:
+            self.observer.watchdog.reason = error
+        self.observer.publish()
+
+    # --- between two rounds ---------------------------------------------------------------
+
+    def ledger(self) -> Ledger:
+        """Who holds what."""
+        return take_ledger(self.open, self.texts, self.scheduler)
 
     def reset(self) -> None:
         """Forget what was measured and what the prefix cache keeps."""
         pool = self.scheduler.pool
         pool.drop_cached()
         pool.peak_used = pool.used
-        self.telemetry = Telemetry(self.telemetry.meters)
-
-    # --- settings that move ---------------------------------------------------------------
-
-    def set_cap(self, cap: int) -> None:
-        self._set_cap(cap, "set by hand")
-        self.publish()
-
-    def set_paused(self, paused: bool) -> None:
-        if paused != self.scheduler.paused:
-            self.scheduler.paused = paused
-            self.telemetry.event("pause", f"admission {'paused' if paused else 'resumed'}")
-        self.publish()
-
-    def set_dynamic(self, dynamic: bool) -> None:
-        if dynamic != self.dynamic:
-            self.dynamic = dynamic
-            self.telemetry.event("config", f"dynamic batch {'on' if dynamic else 'off'}")
-        self.publish()
-
-    def set_draining(self, draining: bool) -> None:
-        if draining != self.draining:
-            self.draining = draining
-            what = "draining: nothing new is accepted" if draining else "accepting again"
-            self.telemetry.event("config", what)
-        self.publish()
-
-    def set_max_wait(self, milliseconds: float) -> None:
-        """Tell both who wait by it: a batch that fills, and the moving cap."""
-        before, self.max_wait_ms = self.max_wait_ms, milliseconds
-        policy, controller = self.scheduler.policy, self._controller
-        if isinstance(policy, Static):
-            policy.max_wait_ns = int(milliseconds * 1e6)
-        controller.objective = replace(controller.objective, max_wait_ms=milliseconds)
-        if milliseconds != before:
-            change = f"{before:g} → {milliseconds:g} ms"
-            self.telemetry.event("config", f"longest wait {change}")
-        self.publish()
-
-    def _set_cap(self, cap: int, why: str) -> None:
-        if cap != self.scheduler.cap:
-            self.telemetry.event("cap", f"cap {self.scheduler.cap} → {cap}: {why}")
-            self.scheduler.cap = cap
-
-    def _move_cap(self, record: StepRecord) -> None:
-        """The moving cap looks at the step that has just ended."""
-        if record.decode_tokens:
-            self._controller.observe(record.total_ms)
-        scheduler = self.scheduler
-        oldest = scheduler.waiting.oldest_arrival()
-        wait_ms = (record.end - oldest) / 1e6 if oldest is not None else 0.0
-        decision = self._controller.decide(
-            record.end, scheduler.cap, record.running, len(scheduler.waiting), wait_ms
-        )
-        if decision is not None:
-            self._set_cap(*decision)
-
-    # --- telemetry ------------------------------------------------------------------------
-
-    def _record(self, plan: Plan, record: StepRecord) -> None:
-        record.end = self._clock()
-        record.running, record.waiting = len(plan.items), len(self.scheduler.waiting)
-        record.bound_by = plan.bound_by
-        self.telemetry.step(record)
-        self.telemetry.kv_bytes += self.cache.bytes_in_use(self.scheduler.pool)
-        self.telemetry.kv_tokens += self.scheduler.tokens_in_cache
-        if self.dynamic:
-            self._move_cap(record)
-        self._publish_if_wanted()
-
-    def _publish_if_wanted(self) -> None:
-        if self.wanted and time.monotonic() >= self._snapshot_due:
-            self.publish()
-
-    def measure_memory(self) -> None:
-        """What the estimate of memory traffic is held against."""
-        if self.backend.name == "cpu":
-            from kernels.roofline import memory_read_rate
-
-            self.bandwidth_peak = memory_read_rate()
-
-    def publish(self) -> None:
-        """Build a Snapshot of now and make it the latest."""
-        self.wanted = False
-        self.snapshot = observe(self, self.snapshot.seq + 1)
-        self._snapshot_due = time.monotonic() + SNAPSHOT_INTERVAL_S
-
-    def end_all(self) -> None:
-        """End what is left, so that nobody waits for ever on a stream."""
-        self._take_in()
-        for request in list(self.open.values()):
-            self.finish(request, FinishReason.CANCELLED, "the engine was stopped")
-        self.publish()
+        self.telemetry.reset()

@@ -124,7 +124,7 @@ class OpenRequest:
         text = detail or f"the request ended: {reason.value}"
         match reason:
             case FinishReason.REJECTED if stream.try_later:
-                draining = self._engine.loop.draining
+                draining = self._engine.loop.controls.draining
                 return unavailable(text) if draining else ApiError(
                     429, text, code="queue_full", headers={"retry-after": "5"}
                 )  # fmt: skip

@@ -83,8 +83,9 @@ class StaticBatch:
 
 
 def is_decode(batch: Batch) -> bool:
-    """One row per sequence, and all of them sample."""
-    return len(batch.tokens) == len(batch.step.context) == len(batch.logit_rows)
+    """One row per sequence, and the logits of each are wanted, in their order."""
+    rows = len(batch.tokens)
+    return rows == len(batch.step.context) == len(batch.logit_rows) and not batch.silent
 
 
 def record(model: OnCache, static: StaticBatch) -> Replay:

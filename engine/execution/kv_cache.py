@@ -8,7 +8,7 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.calibration import Calibration, needs_calibration, unused_lanes
-from engine.scheduling.pages import PagePool
+from engine.scheduling.plan import KvFacts
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.memory import take, zeros
 
@@ -85,16 +85,22 @@ class KvCache:
         written, clipped = self._written.sum(0).tolist()
         return clipped / written if written else None
 
-    def bytes_in_use(self, pool: PagePool) -> int:
-        """Of all layers: pages that requests hold and the slabs that are out."""
-        slabs = pool.slabs - pool.free_slabs
-        a_layer = pool.used * self.layout.page_bytes + slabs * self.layout.slab_bytes
-        return a_layer * len(self.layers)
-
     @property
     def bytes_per_token(self) -> float:
         """K and V of all layers, sealed."""
         return self.layout.bytes_per_token * len(self.layers)
+
+    @property
+    def facts(self) -> KvFacts:
+        layout, layers = self.layout, len(self.layers)
+        return KvFacts(
+            format=layout.fmt.name,
+            page_bytes=layout.page_bytes * layers,
+            slab_bytes=layout.slab_bytes * layers,
+            pool_bytes=self.bytes,
+            bytes_per_token=self.bytes_per_token,
+            fp16_bytes_per_token=layout.fp16_bytes_per_token * layers,
+        )
 
 
 def hp_blocks(layout: PageLayout, max_batch: int, token_budget: int) -> tuple[int, int]:

@@ -1,8 +1,6 @@
-"""From an EngineConfig to the parts of an engine: backend, model, cache, runner, sampler."""
+"""From an EngineConfig to what a Loop needs: a model that computes, and its scheduler."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 
@@ -10,11 +8,13 @@ from engine import models
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.calibration import Calibration, for_engine
+from engine.execution.compute import ModelCompute
 from engine.execution.graphs import GraphRunner
 from engine.execution.kv_cache import KvCache, layout_for, memory_for
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
 from engine.models import LoadedModel
+from engine.observing.clock import Clock, MachineClock
 from engine.scheduling.assemble import make_scheduler
 from engine.scheduling.scheduler import Scheduler
 from kernels import dispatch
@@ -22,22 +22,12 @@ from kernels.dispatch import Backend
 from kernels.errors import KernelError
 
 
-@dataclass(frozen=True)
-class Parts:
-    loaded: LoadedModel
-    cache: KvCache
-    runner: ModelRunner
-    sampler: Sampler
-    backend: Backend
-    device: str
-    scheduler: Scheduler
-
-
 def build(
     config: EngineConfig,
     loaded: LoadedModel | None = None,
     calibration: Calibration | None = None,
-) -> Parts:
+    clock: Clock | None = None,
+) -> tuple[ModelCompute, Scheduler]:
     """Raises ModelError for the model's files, ConfigError for settings that do not fit.
 
     `loaded` and `calibration` are used as they are, instead of what `config` names.
@@ -65,7 +55,8 @@ def build(
     runner = kind(loaded.model, cache, device, config.max_batch, max_model_len)
     sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.argmax)
     scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len)
-    return Parts(loaded, cache, runner, sampler, backend, device, scheduler)
+    clock = clock or MachineClock()
+    return ModelCompute(loaded, cache, runner, sampler, backend, device, clock), scheduler
 
 
 def select_kernels(config: EngineConfig) -> tuple[str, Backend]:

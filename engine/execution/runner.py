@@ -12,7 +12,7 @@ import torch
 from engine.execution.kv_cache import KvCache
 from engine.models.llama import Llama
 from engine.request import Request
-from engine.scheduling.scheduler import Plan
+from engine.scheduling.plan import Plan
 from kernels.layout import KvStep, tensor_of
 
 
@@ -24,9 +24,11 @@ class Batch:
     """int64 [T]"""
     step: KvStep
     logit_rows: torch.Tensor
-    """int64 [R]: the batch row whose logits each sampling request gets."""
+    """int64 [R + S]: batch rows whose logits are wanted, of `sampling` and then of `silent`."""
     sampling: list[Request]
-    """[R], in the order of `logit_rows`."""
+    """[R]: those that get a token."""
+    silent: Sequence[Request] = ()
+    """[S]: those in the middle of their prompt; their logits say whether they are sound."""
 
 
 class BlockTables:
@@ -68,7 +70,7 @@ class ModelRunner:
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))
 
     def build(self, plan: Plan) -> Batch:
-        requests, starts, counts, samples, _ = zip(*plan.items, strict=True)
+        requests, starts, counts, samples, padding = zip(*plan.items, strict=True)
         tokens: list[int] = []
         for request, start, count, last in zip(requests, starts, counts, samples, strict=True):
             if count == 1 and last and request.output_ids:
@@ -85,14 +87,20 @@ class ModelRunner:
             slabs,
             self._device,
         )
-        last_rows = np.cumsum(rows, dtype=np.int64)[list(samples)] - 1
+        last_rows = np.cumsum(rows, dtype=np.int64) - 1
+        silent: list[Request] = []
+        if not all(samples):
+            quiet = [not (last or extra) for last, extra in zip(samples, padding, strict=True)]
+            silent = list(compress(requests, quiet))
+            last_rows = np.concatenate((last_rows[list(samples)], last_rows[quiet]))
         return Batch(
             tensor_of(np.array(tokens, np.int64), self._device),
             step,
             tensor_of(last_rows, self._device),
             list(compress(requests, samples)),
+            silent,
         )
 
     def run(self, batch: Batch) -> torch.Tensor:
-        """float32 logits [R, vocab]; the batch's K and V are in the cache afterwards."""
+        """float32 logits [R + S, vocab]; the batch's K and V are in the cache afterwards."""
         return self.model(batch.tokens, batch.step, batch.logit_rows)

@@ -8,7 +8,7 @@ not on preemption, not on the order of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -51,6 +51,14 @@ class Sampler:
             note_logprobs(raw, [requests[row] for row in wanting], tokens[wanting])
         pairs = zip(tokens.tolist(), best.tolist(), strict=True)
         return [token if math.isfinite(logit) else None for token, logit in pairs]
+
+    def damaged(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Request]:
+        """Those of `requests` whose row of float32 [S, vocab] is not finite."""
+        if not requests:
+            return []
+        best, _ = self._argmax(logits)
+        pairs = zip(requests, best.tolist(), strict=True)
+        return [request for request, logit in pairs if not math.isfinite(logit)]
 
     def uniform(self, request: Request) -> float:
         """In [0, 1): the random number of the request's next token."""

@@ -8,11 +8,11 @@ here is zero.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from engine.loop import Loop
+from engine.request import Request
+from engine.scheduling.scheduler import Scheduler
 
 CLASSES = ("requests", "tokenizing", "streams", "texts", "pages", "prefix refs", "slabs")
 UNOWNED = "(nobody)"
@@ -46,18 +46,20 @@ class Ledger:
         return {name: change for name, change in changes.items() if change}
 
 
-def take_ledger(loop: Loop) -> Ledger:
-    """On the engine's thread."""
+def take_ledger(
+    open_requests: Mapping[str, Request], texts: Iterable[str], scheduler: Scheduler
+) -> Ledger:
+    """Every owner by name. On the loop's thread; its cost grows with the open requests."""
     held: dict[str, Counter[str]] = {name: Counter() for name in CLASSES}
-    scheduler, pool = loop.scheduler, loop.scheduler.pool
-    for request in list(loop.open.values()):
+    pool = scheduler.pool
+    for request in list(open_requests.values()):
         held["requests"][request.id] = 1
         held["streams"][request.id] = not request.stream.closed
         held["tokenizing"][request.id] = request.stamps.queued == 0
-    for name in loop.texts:
+    for name in texts:
         held["texts"][name] = 1
     pages, slabs = 0, 0
-    for request in [*scheduler.running.values(), *scheduler.policy.kept()]:
+    for request in scheduler.holders():
         own = len(request.pages) - request.prefix_pages
         held["pages"][request.id], held["prefix refs"][request.id] = own, request.prefix_pages
         held["slabs"][request.id] = request.slab >= 0
@@ -65,3 +67,17 @@ def take_ledger(loop: Loop) -> Ledger:
     held["pages"][UNOWNED] = pool.references - pages
     held["slabs"][UNOWNED] = pool.slabs - pool.free_slabs - slabs
     return Ledger({name: {k: n for k, n in owners.items() if n} for name, owners in held.items()})
+
+
+def count_held(open_requests: int, texts: int, scheduler: Scheduler) -> dict[str, int]:
+    """The totals of a ledger from the stores alone: its cost does not grow with the open requests.
+
+    `open_requests` have a stream each, and all that have come in a text.
+    """
+    pool = scheduler.pool
+    shared = sum(request.prefix_pages for request in scheduler.holders())
+    counts = (
+        open_requests, max(open_requests - texts, 0), open_requests, texts,
+        pool.references - shared, shared, pool.slabs - pool.free_slabs,
+    )  # fmt: skip
+    return dict(zip(CLASSES, counts, strict=True))

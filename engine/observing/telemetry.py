@@ -6,16 +6,16 @@ finished request; no text is made. Everything here has a fixed size.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.observing.clock import Clock, MachineClock
 from engine.observing.machine import cores
 from engine.observing.meters import SERVED, Meters
 from engine.request import STAGES, FinishReason, Request
-from engine.scheduling.scheduler import Plan
+from engine.scheduling.plan import Plan
 from engine.snapshot import (
     Event,
     Histogram,
@@ -47,7 +47,7 @@ EDGES_MS = tuple(m * 10.0**e for e in range(6) for m in (1, 1.5, 2, 3, 5, 7))
 class StepRecord:
     """One step, in nanoseconds and tokens."""
 
-    end: int
+    end: int = 0
     plan: int = 0
     build: int = 0
     forward: int = 0
@@ -98,11 +98,16 @@ class Ring:
 
 
 class Telemetry:
-    """`meters` go on counting where an earlier one left off."""
+    """Of one Loop, in its clock's time."""
 
-    def __init__(self, meters: Meters | None = None) -> None:
-        self.meters = meters or Meters()
-        self.started = time.monotonic()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or MachineClock()
+        self.meters = Meters()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything but the meters, which only grow."""
+        self.started = self._clock.ns() / 1e9
         self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 6)
         self.ended = Ring(FINISHED_KEPT, 1 + len(LATENCIES) + len(STAGES))
         self.gaps = Ring(GAPS_KEPT, 2)
@@ -123,10 +128,15 @@ class Telemetry:
     def arrived(self, request: Request) -> None:
         self.totals["requests"] += 1
         self.meters.totals["requests"] += 1
-        self.arrivals.append((time.monotonic(),))
+        self.arrivals.append((self._clock.ns() / 1e9,))
+
+    def preempted(self, request: Request) -> None:
+        self.totals["preemptions"] += 1
+        self.meters.totals["preemptions"] += 1
+        self.event("preempt", f"preempted {request.id}")
 
     def step(self, record: StepRecord) -> None:
-        start = time.monotonic_ns()
+        start = self._clock.ns()
         tokens = max(record.prefill_tokens + record.decode_tokens, 1)
         prefill = record.forward * record.prefill_tokens // tokens
         parts = (
@@ -146,7 +156,7 @@ class Telemetry:
         self.totals["padding_tokens"] += record.padding_tokens
         self.meters.step(record.prefill_tokens + record.decode_tokens, record.sampled)
         self.totals[f"bound_{record.bound_by}"] += 1
-        self._cost_ns = time.monotonic_ns() - start
+        self._cost_ns = self._clock.ns() - start
 
     def token_gaps(self, now: int, gaps: list[int]) -> None:
         """Nanoseconds since their last one, of all requests that got a token now."""
@@ -170,7 +180,7 @@ class Telemetry:
 
     def event(self, kind: str, text: str, limit: bool = False) -> None:
         """Note an event; with `limit` a repeating kind is noted once a minute, counted."""
-        now = time.time()
+        now = self._clock.unix()
         last, missed = self._last_event.get(kind, (0.0, 0))
         if limit and now - last < EVENT_INTERVAL_S:
             self._last_event[kind] = (last, missed + 1)

@@ -6,15 +6,15 @@ from engine.scheduling.scheduler import Scheduler
 
 
 class Watchdog:
-    """`look` after every round; `reason` is None while all is well."""
+    """`look` in every round; `reason` is None while all is well."""
 
-    def __init__(self, stall_ns: int) -> None:
-        self._stall_ns = stall_ns
+    def __init__(self, stall_s: float) -> None:
+        self._stall_ns = int(stall_s * 1e9)
         self._progress = 0
         self.reason: str | None = None
 
     def look(self, scheduler: Scheduler, computed: int, now: int) -> bool:
-        """`computed` tokens this round, at monotonic `now` (ns). True when an alarm begins."""
+        """`computed` tokens in the round that began at `now` (ns). True when an alarm begins."""
         idle = not scheduler.has_work or not self._progress
         if computed or idle:
             self._progress, self.reason = now, None

@@ -8,7 +8,8 @@ prompt delays nobody by more than one budget, and nobody's decode waits for an a
 from __future__ import annotations
 
 from engine.request import FinishReason, Request, Status
-from engine.scheduling.scheduler import PREEMPTIONS_MAX, Plan, PlanItem, Scheduler
+from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.scheduler import PREEMPTIONS_MAX, Scheduler
 
 
 class Continuous:

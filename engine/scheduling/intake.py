@@ -38,6 +38,11 @@ class Call:
         except BaseException as error:
             self.future.set_exception(error)
 
+    def refuse(self, error: Exception) -> None:
+        """It will not be run any more."""
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
 
 Command = Submit | Cancel | Call
 

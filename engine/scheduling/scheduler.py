@@ -13,11 +13,11 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.request import FinishReason, Request, Status
 from engine.scheduling.pages import PagePool
+from engine.scheduling.plan import Plan, PlanItem
 from engine.scheduling.shadow import ContiguousShadow
 from engine.scheduling.waiting import WaitingQueue
 
@@ -26,38 +26,6 @@ PREEMPTIONS_MAX = 2
 TAX_HIGH, TAX_LOW = 0.10, 0.05
 """Recomputed / useful tokens above which admission promises everybody room to the end, and
 below which it trusts again that most outputs end early."""
-
-
-class PlanItem(NamedTuple):
-    """Compute `tokens` tokens of `request`, from position `start` on."""
-
-    request: Request
-    start: int
-    tokens: int
-    samples: bool
-    """The last of them is the newest known token: its logits give the next one."""
-    padding: bool = False
-    """A finished row of a static batch: it is computed and its result thrown away."""
-
-
-@dataclass
-class Plan:
-    """What one step computes, and what making room for it did."""
-
-    items: list[PlanItem] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    ended: list[tuple[Request, FinishReason]] = field(default_factory=list)
-    """Requests that ended while planning (timeout, no room for ever)."""
-    bound_by: str = "queue"
-    """Why no more was planned: cap | kv | token_budget | batch (a static batch collects or
-    runs) | queue (nothing more waits)."""
-
-    promised: int | None = None
-    """Pages that protected requests may still take; counted when first asked for."""
-
-    @property
-    def tokens(self) -> int:
-        return sum(item.tokens for item in self.items)
 
 
 class Policy(Protocol):
@@ -159,6 +127,10 @@ class Scheduler:
             self.pool.return_slab(request.slab)
             request.slab = -1
         self.shadow.release(request.id)
+
+    def holders(self) -> list[Request]:
+        """Everybody who has pages: running requests, and ended ones that a policy keeps."""
+        return [*self.running.values(), *self.policy.kept()]
 
     @property
     def tokens_in_cache(self) -> int:
@@ -308,10 +280,12 @@ class Scheduler:
 
     # --- applying -------------------------------------------------------------------
 
-    def computed(self, items: Iterable[PlanItem]) -> None:
-        """The items' tokens are in the cache: move positions, seal what filled up."""
+    def accept(self, items: Iterable[PlanItem]) -> list[PlanItem]:
+        """The items' tokens are in the cache: move positions. Gives those that filled a page."""
         size, useful = self.pool.page_tokens, 0
-        for request, start, tokens, _, padding in items:
+        filled = []
+        for item in items:
+            request, start, tokens, _, padding = item
             if padding:
                 continue
             request.num_computed = done = start + tokens
@@ -322,24 +296,38 @@ class Scheduler:
             useful += tokens
             if done > request.most_computed:
                 request.most_computed = done
-            if tokens > 1 or not done % size:
-                self._seal(request, start // size, done // size)
+            if (tokens > 1 or not done % size) and done // size > start // size:
+                filled.append(item)
         self.useful_tokens += useful
+        return filled
 
-    def _seal(self, request: Request, first: int, last: int) -> None:
-        """Pages first … last-1 of the request's block table are full."""
+    def publish(self, filled: Iterable[PlanItem]) -> None:
+        """Seal the pages that accepted items filled, and make them known to later prompts.
+
+        What is known is believed: only items whose output has been looked at belong here.
+        """
         size, index = self.pool.page_tokens, self.pool.index
-        self.pool.seal(request.pages[first:last])
+        for request, start, tokens, _, _ in filled:
+            first, last = start // size, (start + tokens) // size
+            self.pool.seal(request.pages[first:last])
+            if index is not None:
+                for i in range(first, last):
+                    known = request.token_ids(i * size, (i + 1) * size)
+                    request.node = index.publish(request.pages[i], request.node, known)
+
+    def distrust(self, request: Request) -> None:
+        """Its output was not finite: no later prompt may be given a page that it has read."""
+        index = self.pool.index
         if index is not None:
-            for i in range(first, last):
-                tokens = request.token_ids(i * size, (i + 1) * size)
-                request.node = index.publish(request.pages[i], request.node, tokens)
+            for page in request.pages:
+                if page in index:
+                    index.forget(page)
 
     # --- proof ----------------------------------------------------------------------
 
     def check_integrity(self) -> None:
         """Pages, slabs and sets agree; AssertionError says what does not."""
-        holders = [*self.running.values(), *self.policy.kept()]
+        holders = self.holders()
         self.pool.check_integrity(request.pages for request in holders)
         for request in self.waiting:
             assert request.id not in self.running, f"{request.id} waits and runs"

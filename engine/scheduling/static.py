@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.request import FinishReason, Request, Status
-from engine.scheduling.scheduler import Plan, PlanItem, Scheduler
+from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.scheduler import Scheduler
 
 
 @dataclass

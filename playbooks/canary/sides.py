@@ -150,9 +150,7 @@ class EmbeddedSide:
         return self._turns.held_ns(self.name, start, end)
 
     async def _ledger(self) -> Any:
-        from engine.observing.ledger import take_ledger
-
-        return await self._turns.call(lambda: take_ledger(self.engine.loop))
+        return await self._turns.call(self.engine.loop.ledger)
 
 
 def _plain(ask: Ask) -> str:

@@ -20,7 +20,8 @@ import torch
 from engine.core import Engine
 from engine.execution.runner import Batch
 from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduling.scheduler import Plan, Scheduler
+from engine.scheduling.plan import Plan
+from engine.scheduling.scheduler import Scheduler
 from playbooks.environment.facts import Facts
 from playbooks.faults.patching import replaced
 from playbooks.load.record import RequestRecord
@@ -97,7 +98,7 @@ def no_prefix_hits(engine: Engine) -> Iterator[None]:
 @contextmanager
 def swap_rows(engine: Engine) -> Iterator[None]:
     """In every third step the first two rows get each other's token."""
-    sampler, plain, steps = engine.loop.sampler, engine.loop.sampler.sample, 0
+    sampler, plain, steps = engine.sampler, engine.sampler.sample, 0
 
     def sample(logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
         nonlocal steps
@@ -115,7 +116,7 @@ def slow_rows(fixed_ms: float, row_ms: float) -> Touch:
 
     @contextmanager
     def touch(engine: Engine) -> Iterator[None]:
-        runner, plain = engine.loop.runner, engine.loop.runner.run
+        runner, plain = engine.runner, engine.runner.run
 
         def run(batch: Batch) -> torch.Tensor:
             end = time.monotonic() + (fixed_ms + row_ms * len(batch.sampling)) / 1e3
@@ -142,7 +143,7 @@ def slow_tokenizer(ms: float) -> Touch:
             return plain(text, add_special)
 
         other = replace(engine.loaded, tokenizer=slow)
-        with replaced(slow, "encode", encode), replaced(engine.loop, "loaded", other):
+        with replaced(slow, "encode", encode), replaced(engine.compute, "loaded", other):
             yield
 
     return touch
@@ -153,7 +154,7 @@ def verbose_log(row_ms: float) -> Touch:
 
     @contextmanager
     def touch(engine: Engine) -> Iterator[None]:
-        sampler, plain = engine.loop.sampler, engine.loop.sampler.sample
+        sampler, plain = engine.sampler, engine.sampler.sample
         with _log_file() as log:
             lines = _lines_in(log, LOG_SHARE * row_ms)
 

@@ -21,7 +21,7 @@ from engine.execution.calibration import Calibration
 from engine.execution.kv_cache import KvCache, layout_for, memory_needed
 from engine.models import LoadedModel
 from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduling.scheduler import Plan
+from engine.scheduling.plan import Plan
 from engine.stream import Stream
 
 CHUNK = 256
@@ -64,11 +64,10 @@ class QualityArm:
         """`longest`: tokens of the longest sequence to come."""
         self.config = sized(config, loaded, longest, 1, chunk)
         self.loaded = loaded
-        parts = setup.build(self.config, loaded, calibration)
-        self.backend, self.device = parts.backend, parts.device
-        self.cache: KvCache = parts.cache
-        self._runner = parts.runner
-        self._scheduler = parts.scheduler
+        compute, self._scheduler = setup.build(self.config, loaded, calibration)
+        self.backend, self.device = compute.backend, compute.device
+        self.cache: KvCache = compute.cache
+        self._runner = compute.runner
 
     def logits(self, tokens: list[int], first: int = 0) -> torch.Tensor:
         """float32 [len(tokens) − first, vocab]."""
@@ -102,7 +101,7 @@ class QualityArm:
         wanted = range(max(first - before, 0), item.tokens)
         batch.logit_rows = torch.tensor(wanted, dtype=torch.int64, device=self.device)
         logits = self._runner.run(batch)
-        self._scheduler.computed(plan.items)
+        self._scheduler.publish(self._scheduler.accept(plan.items))
         return logits
 
 

@@ -41,7 +41,7 @@ def test_k5_what_completes_after_the_abort_is_dropped():
     request = engine._open[stream.request_id]
     engine.cancel(stream.request_id)
     engine.step()
-    engine.loop._admit(request)  # late, twice
+    engine.loop.admit(request)  # late, twice
     engine.loop.finish(request, FinishReason.STOP)
     step_until_idle(engine)
     assert completion(stream, 1).finish_reason is FinishReason.CANCELLED
@@ -128,7 +128,7 @@ def test_k17_a_small_cap_is_called_cap_bound():
         engine.submit([5 + i], forced(30))
     for _ in range(5):
         engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     batch = engine.snapshot().batch
     assert (batch.running, batch.cap, batch.bound_by) == (4, 4, "cap")
 
@@ -140,7 +140,7 @@ def test_k32_a_rows_logits_do_not_depend_on_its_batch(kv_format):
     def logits_of(prompts):
         engine = tiny_engine(kernels="cpu", kv_format=kv_format, token_budget=256)
         seen = {}
-        run = engine.loop.runner.run
+        run = engine.runner.run
 
         def spy(batch):
             out = run(batch)
@@ -148,7 +148,7 @@ def test_k32_a_rows_logits_do_not_depend_on_its_batch(kv_format):
                 seen.setdefault(tuple(request.prompt_ids), []).append(out[row].clone())
             return out
 
-        engine.loop.runner.run = spy
+        engine.runner.run = spy
         answers(engine, [engine.submit(p, forced(20)) for p in prompts])
         return seen
 

@@ -159,10 +159,10 @@ def test_a_failing_step_ends_its_requests_and_nobody_elses(monkeypatch):
     engine = tiny_engine(max_batch=1)
     first = engine.submit([5, 6], forced(4))
     second = engine.submit([7, 8], forced(4))
-    run = engine.loop.runner.run
-    monkeypatch.setattr(engine.loop.runner, "run", lambda batch: 1 / 0)
+    run = engine.runner.run
+    monkeypatch.setattr(engine.runner, "run", lambda batch: 1 / 0)
     engine.step()
-    monkeypatch.setattr(engine.loop.runner, "run", run)
+    monkeypatch.setattr(engine.runner, "run", run)
     got = answers(engine, [first, second])
     assert (got[0].finish_reason, got[1].finish_reason) == (FinishReason.ERROR, FinishReason.LENGTH)
     assert "division by zero" in got[0].error
@@ -172,16 +172,16 @@ def test_a_failing_step_ends_its_requests_and_nobody_elses(monkeypatch):
 def test_logits_that_are_not_finite_end_only_their_own_request(monkeypatch):
     engine = tiny_engine()
     streams = [engine.submit([5 + i, 6], forced(4)) for i in range(3)]
-    run = engine.loop.runner.run
+    run = engine.runner.run
 
     def poisoned(batch):
         logits = run(batch).clone()
         logits[1, 7] = torch.nan
         return logits
 
-    monkeypatch.setattr(engine.loop.runner, "run", poisoned)
+    monkeypatch.setattr(engine.runner, "run", poisoned)
     engine.step()
-    monkeypatch.setattr(engine.loop.runner, "run", run)
+    monkeypatch.setattr(engine.runner, "run", run)
     reasons = [a.finish_reason.value for a in answers(engine, streams)]
     assert reasons == ["length", "error", "length"]
     assert_nothing_held(engine)
@@ -203,7 +203,7 @@ def test_a_stream_that_raises_harms_only_its_own_request():
 def eos_engine(eos, tokens):
     """An engine whose greedy output for [9, 9] is `tokens`, all sampled ids 0…4 being `eos`."""
     engine = tiny_engine()
-    engine.loop.sampler.eos_ids = frozenset(eos)
+    engine.sampler.eos_ids = frozenset(eos)
     script = iter(tokens)
 
     def run(batch):
@@ -213,7 +213,7 @@ def eos_engine(eos, tokens):
             logits[:, token] = 10.0 - rank
         return logits
 
-    engine.loop.runner.run = run
+    engine.runner.run = run
     return engine
 
 
@@ -335,7 +335,7 @@ def test_snapshot_tells_what_the_engine_holds():
     for _ in range(3):
         engine.submit([5] * 20, forced(30))
     engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     kv, batch, queue = engine.snapshot().kv, engine.snapshot().batch, engine.snapshot().queue
     assert (queue.waiting, batch.running, batch.bound_by) == (1, 2, "cap")
     assert (kv.total, kv.free, kv.open, kv.sealed, kv.cached) == (20, 16, 2, 2, 0)
@@ -347,7 +347,7 @@ def test_snapshot_tells_what_the_engine_holds():
 def test_snapshot_json_round_trip_of_a_real_one():
     engine = tiny_engine()
     answers(engine, [engine.submit([5] * 20, forced(12)) for _ in range(12)])
-    engine.loop.publish()
+    engine.loop.observer.publish()
     snapshot = engine.snapshot()
     assert type(snapshot).from_json(snapshot.to_json()) == snapshot
     assert snapshot.latency.ttft_ms.n == 12
@@ -396,7 +396,7 @@ def test_log_probabilities_reach_the_stream_one_for_each_token():
 def test_an_alarm_says_why_nobody_can_be_served():
     engine = tiny_engine()
     assert engine.alarm() is None
-    engine.loop.watchdog.reason = "nothing computed for 10 s"
+    engine.loop.observer.watchdog.reason = "nothing computed for 10 s"
     assert "nothing computed" in engine.alarm()
     engine.stop()
     assert "stopped" in engine.alarm()

@@ -6,6 +6,7 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.request import FinishReason, SamplingParams
+from engine.simulated.clock import VirtualClock
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
 
 
@@ -14,7 +15,7 @@ def forced(n):
 
 
 def kinds(engine):
-    engine.loop.publish()
+    engine.loop.observer.publish()
     return [(event.kind, event.text) for event in engine.snapshot().events]
 
 
@@ -46,14 +47,12 @@ def test_after_draining_it_accepts_again():
 
 
 def test_the_longest_wait_moves_a_static_batch():
-    clock = [1_000_000_000]
-    engine = tiny_engine(policy="static", max_wait_ms=60_000.0)
-    engine.loop._clock = lambda: clock[0]
-    engine._clock = engine.loop._clock
+    clock = VirtualClock()
+    engine = tiny_engine(policy="static", max_wait_ms=60_000.0, clock=clock)
     engine.submit([5] * 4, forced(2))
     assert engine.step() is False  # one of eight waits for company
     engine.set_max_wait(5.0)
-    clock[0] += 6_000_000
+    clock.advance(6_000_000)
     assert engine.step() is True
     assert engine.snapshot().batch.max_wait_ms == 5.0
     assert ("config", "longest wait 60000 → 5 ms") in kinds(engine)
@@ -64,7 +63,7 @@ def test_the_longest_wait_reaches_the_moving_cap():
     engine = tiny_engine(dynamic_batch=True)
     engine.set_max_wait(123.0)
     engine.step()
-    assert engine.loop._controller.objective.max_wait_ms == 123.0
+    assert engine.loop.controls.controller.objective.max_wait_ms == 123.0
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
@@ -101,7 +100,7 @@ def test_rows_say_what_a_request_did_so_far():
     engine.submit("some text to tokenize", forced(30))
     for _ in range(500):
         engine.step()
-        rows = engine.loop.publish() or engine.snapshot().requests
+        rows = engine.loop.observer.publish() or engine.snapshot().requests
         if rows and rows[0].output_tokens >= 3:
             break
     (row,) = rows

@@ -8,6 +8,7 @@ import torch
 from engine.core import Engine
 from engine.observing.ledger import UNOWNED
 from engine.request import FinishReason, SamplingParams
+from engine.simulated.clock import VirtualClock
 from engine.text.completion import completion
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
 
@@ -137,39 +138,37 @@ def test_k4_cancelled_before_it_was_tokenized_it_computes_nothing():
 
 
 def test_k21_the_watchdog_names_lost_pages_and_recovers():
-    now = [1]
-    engine = tiny_engine(pages=8, stall_s=5.0, max_batch=4)
-    engine._loop._clock = lambda: now[0]
+    clock = VirtualClock()
+    engine = tiny_engine(pages=8, stall_s=5.0, max_batch=4, clock=clock)
     answers(engine, [engine.submit([5], forced(1))])
     lost = engine.pool.allocate(8)
     stream = engine.submit([5] * 20, forced(2))
     engine.step()
-    now[0] += 6 * 10**9
+    clock.advance(6 * 10**9)
     engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     alarm = engine.snapshot().engine.alarm
     assert "needs 2 pages, 0 of 8 are available and nobody runs" in alarm
     assert [e.kind for e in engine.snapshot().events] == ["watchdog"]
     engine.pool.release(lost)
     assert answers(engine, [stream])[0].finish_reason is FinishReason.LENGTH
     engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     assert engine.snapshot().engine.alarm is None
 
 
 def test_idle_and_paused_are_no_alarm():
-    now = [1]
-    engine = tiny_engine(stall_s=1.0)
-    engine._loop._clock = lambda: now[0]
+    clock = VirtualClock()
+    engine = tiny_engine(stall_s=1.0, clock=clock)
     answers(engine, [engine.submit([5], forced(1))])
-    now[0] += 10**11
+    clock.advance(10**11)
     engine.step()
     engine.set_paused(True)
     engine.submit([5], forced(1))
     engine.step()
-    now[0] += 10**11
+    clock.advance(10**11)
     engine.step()
-    assert engine.loop.watchdog.reason is None
+    assert engine.loop.observer.watchdog.reason is None
 
 
 # --- long prompts -------------------------------------------------------------------------
@@ -199,9 +198,9 @@ class Faults:
 
     def __init__(self, engine: Engine, rng: random.Random) -> None:
         self.rng, self.on = rng, True
-        self._run, self._sample = engine.loop.runner.run, engine.loop.sampler.sample
-        engine.loop.runner.run = self.run
-        engine.loop.sampler.sample = self.sample
+        self._run, self._sample = engine.runner.run, engine.sampler.sample
+        engine.runner.run = self.run
+        engine.sampler.sample = self.sample
         encode = engine.loaded.tokenizer.encode
         engine.loaded.tokenizer.encode = lambda text: self._maybe(0.05) or encode(text)
 

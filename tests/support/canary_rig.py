@@ -71,9 +71,19 @@ def virtual_ns() -> int:
     return int(asyncio.get_running_loop().time() * 1e9)
 
 
+class VirtualClock:
+    """An engine's, on the running loop."""
+
+    ns = staticmethod(virtual_ns)
+
+    @staticmethod
+    def unix() -> float:
+        return virtual_ns() / 1e9
+
+
 def charge_steps(engine: Engine, factor: float) -> None:
     """Move the virtual clock by what each of the engine's steps costs."""
-    runner, build = engine.loop.runner, engine.loop.runner.build
+    runner, build = engine.runner, engine.runner.build
 
     def charged(plan: Any) -> Any:
         loop: Any = asyncio.get_running_loop()
@@ -112,7 +122,7 @@ class Rig:
 
         def make() -> dict[str, Engine]:
             return {
-                name: Engine(config, loaded, clock=virtual_ns)
+                name: Engine(config, loaded, VirtualClock())
                 for name, config in ((BASELINE, self.config), (CANDIDATE, candidate))
             }
 

@@ -8,19 +8,25 @@ from builders import tiny_loaded
 from engine.config import EngineConfig
 from engine.core import Completion, Engine, completion
 from engine.execution.kv_cache import layout_for, memory_needed
+from engine.observing.clock import Clock
 from engine.stream import Stream
 from kernels import dispatch
 
 
 def tiny_engine(
-    pages: int = 64, seed: int = 0, kernels: str = "reference", layers: int = 2, **settings: Any
+    pages: int = 64,
+    seed: int = 0,
+    kernels: str = "reference",
+    layers: int = 2,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Engine:
     """A loaded engine with `pages` pages; `settings` are fields of EngineConfig."""
     config = EngineConfig(kernels=kernels, **{"max_batch": 8, "token_budget": 32} | settings)
     loaded = tiny_loaded(dispatch.select(kernels), seed=seed, layers=layers)
     layout = layout_for(config, loaded.spec.kv_heads, loaded.spec.head_dim)
     memory = memory_needed(layout, layers, pages, config.max_batch, config.token_budget)
-    engine = Engine(config.with_(kv_memory=memory), loaded)
+    engine = Engine(config.with_(kv_memory=memory), loaded, clock)
     engine.load()
     assert engine.pool.total == pages
     return engine

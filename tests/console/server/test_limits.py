@@ -265,7 +265,7 @@ def test_the_engines_own_full_queue_is_429_and_its_drain_503(served):
                 status, error = answer_of(second)
         assert (status, error["code"]) == (429, "queue_full")
     served.engine.set_draining(True)
-    until(lambda: served.engine.loop.draining)
+    until(lambda: served.engine.loop.controls.draining)
     refused = served.post(**SHORT)
     served.engine.set_draining(False)
     assert refused.status_code == 503

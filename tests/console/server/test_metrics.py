@@ -73,7 +73,7 @@ def test_gauges_show_what_is_under_way():
         engine = served.engine
         streams = [engine.submit([5] * 20, SamplingParams(max_tokens=50)) for _ in range(5)]
         engine.step()
-        engine.loop.publish()
+        engine.loop.observer.publish()
         found = scrape(served)
         assert total(found, "vllm:num_requests_running") == 2
         assert total(found, "vllm:num_requests_waiting") == 3
@@ -93,7 +93,7 @@ def test_scrapes_are_fresh_however_rare_they_are(live):
         for _ in range(8)
     ]
     until(lambda: len(live.engine.scheduler.running) == 8)
-    until(lambda: time.time() - live.engine.loop.snapshot.time > 0.6)  # nobody looks
+    until(lambda: time.time() - live.engine.loop.observer.snapshot.time > 0.6)  # nobody looks
     assert total(scrape(live), "vllm:num_requests_running") == 8
     for stream in streams:
         live.engine.cancel(stream.request_id)

@@ -40,14 +40,14 @@ def test_health_fails_while_work_waits_and_nothing_is_computed():
 def test_health_fails_while_the_thread_hangs_in_a_step():
     with serving(stall_s=0.1) as served:
         stuck, free = threading.Event(), threading.Event()
-        run = served.engine.loop.runner.run
+        run = served.engine.runner.run
 
         def hang(batch):
             stuck.set()
             free.wait(20)
             return run(batch)
 
-        served.engine.loop.runner.run = hang
+        served.engine.runner.run = hang
         stream = served.engine.submit([5, 6], SamplingParams(max_tokens=2))
         assert stuck.wait(10)
         until(lambda: served.get("/health").status_code == 503)
@@ -157,13 +157,13 @@ def test_the_engines_end_is_told_too():
 
 def test_a_step_that_breaks_is_a_server_error_and_the_next_request_is_served(caplog):
     with serving() as served:
-        run = served.engine.loop.runner.run
+        run = served.engine.runner.run
 
         def broken(batch):
-            served.engine.loop.runner.run = run
+            served.engine.runner.run = run
             raise RuntimeError(f"kernel: {SECRET}")
 
-        served.engine.loop.runner.run = broken
+        served.engine.runner.run = broken
         made = served.post(prompt=SECRET, max_tokens=2)
         assert made.status_code == 500
         assert "kernel" not in made.text

@@ -1,7 +1,5 @@
 """Page maps by owner and age, and what a Snapshot says only while somebody looks."""
 
-import time
-
 import pytest
 
 from engine.observing import pageview
@@ -65,19 +63,19 @@ def test_a_snapshot_says_whose_pages_are_only_while_somebody_looks():
     engine.submit([1] * 20, SamplingParams(40, ignore_eos=True))
     engine.step()
     engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     kv = engine.snapshot().kv
     assert kv.page_map.count("f") < 32
     assert kv.page_owners is kv.page_ages is kv.owner_names is kv.shadow_map is None
     engine.watch_pages(60.0)
-    engine.loop.publish()
+    engine.loop.observer.publish()
     kv = engine.snapshot().kv
     assert kv.owner_names == {"a": "r-1"}
     assert kv.page_owners.count("a") == kv.open + kv.sealed
     assert kv.page_ages.count(".") == kv.free
     assert kv.shadow_map.count("s") == 4
-    engine.loop.pages_until = time.monotonic()
-    engine.loop.publish()
+    engine.watch_pages(0.0)
+    engine.loop.observer.publish()
     assert engine.snapshot().kv.page_owners is None
     engine.stop()
 
@@ -86,9 +84,9 @@ def test_what_bound_the_last_steps_adds_up_to_one():
     engine = tiny_engine(pages=32, max_batch=2)
     for _ in range(6):
         engine.submit([1] * 20, SamplingParams(8, ignore_eos=True))
-    while engine.scheduler.has_work or engine.loop.telemetry.totals["steps"] == 0:
+    while engine.scheduler.has_work or engine.telemetry.totals["steps"] == 0:
         engine.step()
-    engine.loop.publish()
+    engine.loop.observer.publish()
     snapshot = engine.snapshot()
     shares = snapshot.batch.bound_shares
     assert sum(shares.values()) == pytest.approx(1.0)

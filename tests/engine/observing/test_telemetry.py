@@ -3,6 +3,7 @@ import pytest
 
 from engine.observing.telemetry import Ring, StepRecord, Telemetry, percentiles
 from engine.request import FinishReason, Request, SamplingParams
+from engine.simulated.clock import VirtualClock
 from engine.stream import Stream
 
 
@@ -28,14 +29,13 @@ def test_a_ring_keeps_the_newest():
     assert len(Ring(3, 1).since(0)) == 0
 
 
-def test_k39_repeating_events_are_one_line_a_minute_with_their_count(monkeypatch):
-    telemetry = Telemetry()
-    now = [1000.0]
-    monkeypatch.setattr("engine.observing.telemetry.time.time", lambda: now[0])
+def test_k39_repeating_events_are_one_line_a_minute_with_their_count():
+    clock = VirtualClock(unix=1000.0)
+    telemetry = Telemetry(clock)
     for _ in range(1000):
         telemetry.event("reject", "too long", limit=True)
     assert [e.count for e in telemetry.events] == [1]
-    now[0] += 61
+    clock.advance(61 * 10**9)
     telemetry.event("reject", "too long", limit=True)
     assert [e.count for e in telemetry.events] == [1, 1000]
 

@@ -50,7 +50,7 @@ class World:
     def step(self, ms=1):
         self.now += ms * MS
         plan = self.scheduler.plan(self.now)
-        self.scheduler.computed(plan.items)
+        self.scheduler.publish(self.scheduler.accept(plan.items))
         for item in plan.items:
             if item.samples:
                 item.request.append(7)

@@ -7,7 +7,8 @@ import pytest
 from engine.request import FinishReason, Request, SamplingParams, Status
 from engine.scheduling.continuous import Continuous
 from engine.scheduling.pages import PagePool
-from engine.scheduling.scheduler import PREEMPTIONS_MAX, Plan, Scheduler
+from engine.scheduling.plan import Plan
+from engine.scheduling.scheduler import PREEMPTIONS_MAX, Scheduler
 from engine.stream import Stream
 
 
@@ -36,7 +37,7 @@ class World:
         self.now += 1
         plan = self.scheduler.plan(self.now)
         assert plan.tokens <= self.scheduler.token_budget
-        self.scheduler.computed(plan.items)
+        self.scheduler.publish(self.scheduler.accept(plan.items))
         for item in plan.items:
             self.computed += item.tokens
             if item.samples:

@@ -36,7 +36,7 @@ def test_a_hundred_thousand_requests_end_and_leave_nothing():
             )
         plan = scheduler.plan(now)
         assert plan.tokens <= config.token_budget
-        scheduler.computed(plan.items)
+        scheduler.publish(scheduler.accept(plan.items))
         for item in plan.items:
             request = item.request
             if item.samples:

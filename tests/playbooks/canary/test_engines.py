@@ -110,7 +110,7 @@ def test_one_that_is_slow_only_under_load_is_found_when_it_gets_it():
     """Its step costs grow with the rows: at few users nothing is to be seen."""
 
     def crowded(engine):
-        runner, build = engine.loop.runner, engine.loop.runner.build
+        runner, build = engine.runner, engine.runner.build
 
         def slow(plan):
             return [build(plan) for _ in range(1 if len(plan.items) < 3 else 12)][-1]
@@ -142,7 +142,7 @@ def test_a_leak_of_pages():
 
 def test_mixed_rows_are_cross_talk():
     def mix(engine):
-        sampler, sample = engine.loop.sampler, engine.loop.sampler.sample
+        sampler, sample = engine.sampler, engine.sampler.sample
 
         def swapped(logits, requests):
             tokens = list(sample(logits, requests))
@@ -160,7 +160,7 @@ def test_the_third_fault_of_the_engine_ends_it_at_once():
     def break_down(event, rig):
         if not (isinstance(event, StageBegan) and event.number == 2):
             return
-        runner, run, steps = rig.engines[CANDIDATE].loop.runner, None, [0]
+        runner, run, steps = rig.engines[CANDIDATE].runner, None, [0]
         run = runner.run
 
         def faulty(batch):

@@ -71,15 +71,14 @@ def test_a_fault_that_is_not_known(folder, loaded):
 
 def parts(engine: Engine):
     scheduler = engine.scheduler
-    return [engine.loop, engine.loop.runner, engine.loop.sampler, scheduler,
+    return [engine.loop, engine.runner, engine.sampler, scheduler,
             scheduler.policy, engine.pool, engine.pool.index, engine.telemetry,
             logging.Logger]  # fmt: skip
 
 
 def own(engine: Engine):
     """What every part has as its own: methods that cover the class's would show up here."""
-    loop_moves = {"telemetry", "snapshot", "wanted", "_snapshot_due", "bound_by"}
-    return [{k: v for k, v in vars(part).items() if k not in loop_moves and callable(v)}
+    return [{k: v for k, v in vars(part).items() if callable(v)}
             for part in parts(engine)]  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_specs_that_prove_nothing_are_refused(bad):
 def test_containers_are_found_by_their_paths(site):
     with site.engine() as engine:
         found = containers(engine)
-        engine.loop.telemetry.extra = {i: i for i in range(7)}  # type: ignore[attr-defined]
+        engine.telemetry.extra = {i: i for i in range(7)}  # type: ignore[attr-defined]
         after = containers(engine)
     assert found["engine._open"] == 0
     assert any(".scheduler.running" in path for path in found)

@@ -1,0 +1,77 @@
+"""Controls: the settings that move while the loop runs, by hand or by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from engine.config import EngineConfig
+from engine.scheduling.cap import BatchController, Objective
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.static import Static
+
+
+class Controls:
+    """Belongs to the loop's thread. `tell` gets the kind and the text of every change."""
+
+    def __init__(
+        self, scheduler: Scheduler, config: EngineConfig, tell: Callable[[str, str], None]
+    ) -> None:
+        self._scheduler, self._tell = scheduler, tell
+        self.dynamic = config.dynamic_batch
+        self.max_wait_ms = config.max_wait_ms
+        self.draining = False
+        """Nothing new is accepted; what was accepted before is finished."""
+        self.controller = BatchController(
+            Objective(
+                config.min_batch, config.max_batch, config.tpot_objective_ms, config.max_wait_ms
+            )
+        )
+
+    def set_cap(self, cap: int, why: str = "set by hand") -> None:
+        before = self._scheduler.cap
+        if cap != before:
+            self._scheduler.cap = cap
+            self._tell("cap", f"cap {before} → {cap}: {why}")
+
+    def set_paused(self, paused: bool) -> None:
+        if paused != self._scheduler.paused:
+            self._scheduler.paused = paused
+            self._tell("pause", f"admission {'paused' if paused else 'resumed'}")
+
+    def set_dynamic(self, dynamic: bool) -> None:
+        if dynamic != self.dynamic:
+            self.dynamic = dynamic
+            self._tell("config", f"dynamic batch {'on' if dynamic else 'off'}")
+
+    def set_draining(self, draining: bool) -> None:
+        if draining != self.draining:
+            self.draining = draining
+            what = "draining: nothing new is accepted" if draining else "accepting again"
+            self._tell("config", what)
+
+    def set_max_wait(self, milliseconds: float) -> None:
+        """Tell both who wait by it: a batch that fills, and the moving cap."""
+        before, self.max_wait_ms = self.max_wait_ms, milliseconds
+        policy, controller = self._scheduler.policy, self.controller
+        if isinstance(policy, Static):
+            policy.max_wait_ns = int(milliseconds * 1e6)
+        controller.objective = replace(controller.objective, max_wait_ms=milliseconds)
+        if milliseconds != before:
+            self._tell("config", f"longest wait {before:g} → {milliseconds:g} ms")
+
+    def move_cap(self, now: int, running: int, step_ms: float | None) -> None:
+        """The moving cap looks at the step of `running` rows that ended at `now` (ns).
+
+        `step_ms`: how long it took, if it decoded.
+        """
+        if not self.dynamic:
+            return
+        if step_ms is not None:
+            self.controller.observe(step_ms)
+        waiting = self._scheduler.waiting
+        oldest = waiting.oldest_arrival()
+        wait_ms = (now - oldest) / 1e6 if oldest is not None else 0.0
+        decision = self.controller.decide(now, self._scheduler.cap, running, len(waiting), wait_ms)
+        if decision is not None:
+            self.set_cap(*decision)
