@@ -1,7 +1,4 @@
-"""The command line: which commands there are, and how errors end. Each is in console/commands.
-
-Heavy imports (torch, textual, rich) stay inside the commands, so that help answers at once.
-"""
+"""The command line: where it begins, and how errors end. Commands are in console/commands/."""
 
 from __future__ import annotations
 
@@ -10,35 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from console.commands.bench import bench
-from console.commands.calibrate import calibrate
-from console.commands.canary import canary
-from console.commands.check import check
-from console.commands.checklist import checklist_app
-from console.commands.compare import compare
-from console.commands.env import env
-from console.commands.explain import explain
-from console.commands.generate import generate
-from console.commands.ledger import ledger
-from console.commands.load import load
-from console.commands.log import log_app
-from console.commands.model import model_app
-from console.commands.options import options
-from console.commands.playbook import playbook_app
-from console.commands.profile import profile
-from console.commands.quality import quality
-from console.commands.record import record
-from console.commands.replay import replay
-from console.commands.serve import serve
-from console.commands.soak import soak
-from console.commands.sweep import sweep
-from console.commands.up import up
-from console.commands.watch import watch
+from console.commands.index import Commands
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError, ModelError, RequestError
 
 app = typer.Typer(
     name="evewatch",
+    cls=Commands,
     help="Watch an LLM inference engine at work, health-check it, and write down what you changed.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -56,19 +31,6 @@ def root(
 
         typer.echo(f"evewatch {installed('evewatch')}")
         raise typer.Exit
-
-
-COMMANDS = (
-    up, serve, watch, generate, bench, load, profile, sweep, compare, quality, options,
-    calibrate, ledger, env, explain, canary, record, replay,
-    check, soak,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(model_app, name="model")
-app.add_typer(playbook_app, name="playbook")
-app.add_typer(log_app, name="log")
-app.add_typer(checklist_app, name="checklist")
 
 
 def fail(text: str, code: Exit) -> NoReturn:

@@ -13,3 +13,12 @@ class Exit(IntEnum):
     UNREACHABLE = 4
     """The target cannot be reached, or the engine failed."""
     INTERRUPTED = 130
+
+
+OF_VERDICT = {
+    "pass": Exit.PASSED,
+    "warn": Exit.PASSED,
+    "fail": Exit.GATE_FAILED,
+    "inconclusive": Exit.INCONCLUSIVE,
+    "error": Exit.UNREACHABLE,
+}

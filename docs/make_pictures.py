@@ -4,7 +4,7 @@
 
 The same recording gives the same pictures. A new one, of about a minute:
 
-    evewatch record embedded --kv-memory 160M --dynamic --hz 2 --duration 60s \
+    evewatch record embedded --kv-memory 160M --set dynamic_batch=true --hz 2 --duration 60s \
         --out docs/overview.everec
 """
 

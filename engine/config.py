@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,9 @@ def parse_field(name: str, text: str) -> Any:
     """The value of setting `name` from text, as a flag or the environment gives it."""
     kinds = {f.name: str(f.type) for f in fields(EngineConfig)}
     if name not in kinds:
-        raise ConfigError(f"unknown setting {name!r}; known: {', '.join(sorted(kinds))}")
+        close = get_close_matches(name, kinds, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(kinds))}"
+        raise ConfigError(f"unknown setting {name!r}; {hint}")
     if name == "kv_memory":
         return parse_size(text)
     if kinds[name] == "bool":

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit, engine_options, progress_bar, settings
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import command_options
+from console.commands.output import Output
+from console.commands.step_options import step_options
 from console.exits import Exit
 from engine.errors import ConfigError
+from playbooks.steps.models import BenchWork
 
 
-@engine_options
+@command_options()
+@step_options(BenchWork)
 def bench(
-    flags: dict[str, Any],
-    requests: Annotated[int, typer.Option("--requests", help="How many.")] = 32,
-    prompt_mean: Annotated[float, typer.Option("--prompt-mean", help="Tokens.")] = 96,
-    output_mean: Annotated[float, typer.Option("--output-mean", help="Tokens.")] = 64,
-    sigma: Annotated[
-        float, typer.Option("--sigma", help="Spread of the lognormal lengths; 0 is none.")
-    ] = 0.8,
-    seed: Annotated[int, typer.Option("--seed", help="Of lengths and prompts.")] = 0,
-    workload: Annotated[
-        Path | None,
-        typer.Option("--workload", help='Requests from a JSON list of {"prompt", "out"}.'),
-    ] = None,
+    engine: EngineFlags,
+    output: Output,
+    step: BenchWork,
     repeats: Annotated[
         int, typer.Option("--repeats", help="Serve it so often; the median run is reported.")
     ] = 1,
@@ -40,26 +37,21 @@ def bench(
             help="Also measure what the console costs: runs without and with it in turns.",
         ),
     ] = False,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Serve a closed batch of requests and compare with the machine's own limit."""
-    if not 0 <= sigma <= 4:
-        raise ConfigError(f"--sigma: expected 0 to 4, got {sigma:g}")
     if repeats < 1:
         raise ConfigError(f"--repeats: expected at least 1, got {repeats}")
-    config = settings({}, **flags)
-    from console.commands.report import bench_table
+    config = engine.config()
     from playbooks.measure.bench import BenchSpec, run_bench
 
-    spec = BenchSpec(requests, prompt_mean, output_mean, sigma, seed, workload)
-    with progress_bar("requests", quiet) as progress:
+    workload = Path(step.workload) if step.workload else None
+    spec = BenchSpec(**asdict(step) | {"workload": workload})
+    with output.progress("requests") as progress:
         if with_console:
             report = _with_console(config, spec, repeats, check_crosstalk, progress)
         else:
             report = run_bench(config, spec, repeats, check_crosstalk, progress)
-    emit(report, as_json, out, bench_table)
+    output.finish(report)
     if check_crosstalk and report["crosstalk"]["mixed"]:
         raise typer.Exit(Exit.GATE_FAILED)
 

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, engine_options
-from console.commands.compare import base_config, parse_change
-from console.commands.load import KEY_VARIABLE
-from console.commands.logged import NoLog
-from console.commands.measured import CODES, Export, Seed, check_exports, finish
-from console.exits import Exit
+from console.commands.engine_flags import EngineFlags, parse_change
+from console.commands.options import Api, MaxContext, Token, TokenIds, command_options, duration
+from console.commands.output import Output
+from console.commands.step_options import step_options
+from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
+from playbooks.steps.models import CanaryStep
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
     from playbooks.canary.events import Event
     from playbooks.load.endpoint import EndpointSpec
 
-DEFAULTS: dict[str, Any] = {"kv_memory": "256M", "max_batch": 32}
-"""Of each of the two engines."""
 ENDLESS_S = 1e7
 """The traffic goes on until the canary ends it."""
 
 
-@engine_options
+@command_options(logs=True)
+@step_options(CanaryStep, omit=("candidate", "candidate_url"), arrivals="poisson:2")
 def canary(
-    flags: dict[str, Any],
+    engine: EngineFlags,
+    output: Output,
+    step: CanaryStep,
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
+            "--change",
+            metavar="KEY=VALUE",
             help="What the candidate has otherwise, like kv_format=fp16; may be repeated. The "
             "other options are the baseline's.",
         ),
@@ -50,142 +51,58 @@ def canary(
     candidate: Annotated[
         str | None, typer.Option("--candidate", help="URL of the endpoint that is tried out.")
     ] = None,
-    stages: Annotated[
-        str, typer.Option("--stages", help="Percent of the users on the candidate, rising.")
-    ] = "1,10,50,100",
-    time_scale: Annotated[
-        float,
-        typer.Option("--time-scale", help="All times, times this; 0.1 is a quick rehearsal."),
-    ] = 1.0,
-    least: Annotated[
-        float, typer.Option("--least", help="Seconds that a stage takes at least.")
-    ] = 600.0,
-    hold: Annotated[
-        float, typer.Option("--hold", help="Seconds that a stage may stay undecided.")
-    ] = 7200.0,
-    min_samples: Annotated[
-        int,
-        typer.Option("--min-samples", help="Answers of each side that a stage needs (P99: 299)."),
-    ] = 300,
-    metric: Annotated[
-        str,
-        typer.Option("--metric", help="Whose tail is compared: slowdown, e2e, ttft or tpot."),
-    ] = "slowdown",
-    tail_ratio: Annotated[
-        float, typer.Option("--tail-ratio", help="Above this the candidate's tail is too high.")
-    ] = 1.10,
-    waive: Annotated[
-        str, typer.Option("--waive", help="Do without: memory, quality, crosstalk.")
-    ] = "",
-    arrivals: Annotated[
-        str,
-        typer.Option(
-            "--arrivals",
-            help="poisson:RATE, gamma:RATE,CV, constant:RATE, ramp:FROM-TO/SECONDS or "
-            "closed:USERS[,THINK_S].",
-        ),
-    ] = "poisson:2",
-    lengths: Annotated[
-        str,
-        typer.Option(
-            "--lengths",
-            help="chat, code, lognormal:PROMPT,OUTPUT[,SIGMA], uniform:A-B,C-D, "
-            "fixed:PROMPT,OUTPUT or a trace file; each may end in *FACTOR.",
-        ),
-    ] = "chat*0.05",
-    users: Annotated[
-        int, typer.Option("--users", help="Who send the requests; each stays on one side.")
-    ] = 10_000,
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds until a request has failed.")
-    ] = 120.0,
-    api: Annotated[
-        str, typer.Option("--api", help="Of the endpoints: completions or chat.")
-    ] = "completions",
-    token_ids: Annotated[
-        bool, typer.Option("--token-ids", help="Send endpoints token ids instead of text.")
-    ] = False,
-    max_context: Annotated[
-        int | None, typer.Option("--max-context", help="Cut requests to endpoints to this.")
-    ] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
-    out: Out = None,
-    export: Export = None,
-    quiet: Quiet = False,
-    no_log: NoLog = False,
+    timeout: Annotated[float, duration("--timeout", "Until a request has failed.")] = 120.0,
+    api: Api = "completions",
+    token_ids: TokenIds = False,
+    token: Token = None,
+    max_context: MaxContext = None,
 ) -> None:
     """Move traffic to a candidate step by step, and back at once when it is worse.
 
-    Without URLs both are engines in this process. Exit code 1: rolled back, 3: undecided. The
-    bearer token of endpoints comes from EVEWATCH_API_KEY.
+    Without URLs both are engines in this process. Exit code 1: rolled back, 3: undecided.
     """
-    check_exports(export)
-    from playbooks.canary.plan import CanaryPlan, parse_stages
     from playbooks.canary.step import run_canary
+    from playbooks.load.endpoint import EndpointSpec as Spec
     from playbooks.load.workload import make_spec
 
-    plan = CanaryPlan(
-        stages=parse_stages(stages),
-        least_s=least,
-        hold_s=hold,
-        min_samples=min_samples,
-        time_scale=time_scale,
-        metric=metric,
-        tail_ratio=tail_ratio,
-        users=users,
-        waive=tuple(name.strip() for name in waive.split(",") if name.strip()),
-        seed=seed,
+    plan = step.plan()
+    load = make_spec(
+        step.arrivals, step.lengths, duration_s=ENDLESS_S, seed=step.seed, timeout_s=timeout
     )
-    load = make_spec(arrivals, lengths, duration_s=ENDLESS_S, seed=seed, timeout_s=timeout)
     one: EngineConfig | EndpointSpec
     other: EngineConfig | EndpointSpec
     if baseline or candidate:
-        urls = baseline, candidate
-        one, other = _endpoints(urls, flags, changes, base, api, token_ids, max_context)
+        both_given(baseline, candidate)
+        engine.refuse("sets an embedded engine, and both sides are endpoints", "model")
+        for flag, given in (("--change", changes), ("--base", base)):
+            if given:
+                raise ConfigError(f"{flag}: sets an embedded engine, and both sides are endpoints")
+        one, other = (Spec(url, api, engine.model, token_ids, token, max_context)
+                      for url in (baseline, candidate) if url)  # fmt: skip
     else:
-        one, other = _engines(base, flags, changes)
-    with _progress(quiet) as listener:
-        report = run_canary(plan, one, other, load, listener=listener, log=not no_log)
-    finish(report, as_json, out, export, quiet)
-    raise typer.Exit(Exit.INTERRUPTED if report["interrupted"] else CODES[report["verdict"]])
+        one, other = _engines(engine, base, changes)
+    with _progress(output.quiet) as listener:
+        report = run_canary(plan, one, other, load, listener=listener, log=not output.no_log)
+    output.finish(report, keep=True)
+    raise typer.Exit(Exit.INTERRUPTED if report["interrupted"] else OF_VERDICT[report["verdict"]])
 
 
 def _engines(
-    base: Path | None, flags: dict[str, Any], changes: list[str] | None
+    engine: EngineFlags, base: Path | None, changes: list[str] | None
 ) -> tuple[EngineConfig, EngineConfig]:
     if not changes:
         raise ConfigError(
-            "canary: nothing to try; give --set setting=value, or --baseline URL --candidate URL"
+            "canary: nothing to try; give --change setting=value, or --baseline URL --candidate URL"
         )
-    config = base_config(base, flags, DEFAULTS)
+    config = engine.config_over(base, kv_memory="256M", max_batch=32)  # of each of the two
     over = {name: value for text in changes for name, value in parse_change(text).items()}
     return config, config.with_(**over)
 
 
-def _endpoints(
-    urls: tuple[str | None, str | None],
-    flags: dict[str, Any],
-    changes: list[str] | None,
-    base: Path | None,
-    api: str,
-    token_ids: bool,
-    limit: int | None,
-) -> tuple[EndpointSpec, EndpointSpec]:
-    from playbooks.load.endpoint import EndpointSpec
-
-    if not urls[0] or not urls[1]:
-        missing = "--candidate" if urls[0] else "--baseline"
+def both_given(baseline: str | None, candidate: str | None) -> None:
+    if not baseline or not candidate:
+        missing = "--candidate" if baseline else "--baseline"
         raise ConfigError(f"canary: {missing} URL is missing; endpoints come in pairs")
-    given = [f"--{n.replace('_', '-')}" for n, v in flags.items() if v is not None and n != "model"]
-    given += ["--set"] if changes else []
-    given += ["--base"] if base else []
-    if given:
-        raise ConfigError(f"{given[0]}: sets an embedded engine, and both sides are endpoints")
-    key = os.environ.get(KEY_VARIABLE)
-    one, other = (EndpointSpec(url, api, flags["model"], token_ids, key, limit)
-                  for url in urls if url)  # fmt: skip
-    return one, other
 
 
 # --- what is shown while it runs ------------------------------------------------------------

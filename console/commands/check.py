@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit, engine_options, progress_bar, settings
-from console.commands.logged import NoLog, keep_log
-from console.commands.measured import Export, check_exports
-from console.exits import Exit
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import Api, Token, command_options, duration
+from console.commands.output import Output
+from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,48 +21,41 @@ if TYPE_CHECKING:
     from playbooks.runs.site import Site, UrlSite
     from playbooks.runs.spec import Playbook
 
-DEFAULTS: dict[str, Any] = {"kv_memory": "512M"}
-CODES = {
-    "pass": Exit.PASSED,
-    "warn": Exit.PASSED,
-    "fail": Exit.GATE_FAILED,
-    "inconclusive": Exit.INCONCLUSIVE,
-    "error": Exit.UNREACHABLE,
-}
 
-
-@engine_options
+@command_options(logs=True)
 def check(
-    flags: dict[str, Any],
+    engine: EngineFlags,
+    output: Output,
     playbook: Annotated[
         str | None, typer.Argument(help="One that ships (playbook list), or a TOML file.")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="STEP.KEY=VALUE",
+            help="A parameter of a step (playbook show), like soak.duration_s=2h; may be repeated.",
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option("--target", help="embedded, or the URL of an engine.")
     ] = "embedded",
-    api: Annotated[
-        str, typer.Option("--api", help="Of an endpoint: completions or chat.")
-    ] = "completions",
+    api: Api = "completions",
+    token: Token = None,
     time_budget: Annotated[
-        str | None, typer.Option("--time-budget", help="Like 90s or 20m, for all of it.")
+        float | None, duration("--time-budget", "For all of it, like 90s or 20m.")
     ] = None,
-    report: Annotated[
+    folder: Annotated[
         Path | None,
-        typer.Option("--report", help="Folder for report.json, .md and .html (else your own)."),
+        typer.Option("--folder", help="Folder for report.json, .md and .html (else your own)."),
     ] = None,
     keep_going: Annotated[
         bool | None,
         typer.Option("--keep-going/--stop-on-fail", help="After a failed step (as it says)."),
     ] = None,
-    self_test: Annotated[
-        bool,
-        typer.Option("--self-test", help="Put every fault into an engine; all must be found."),
-    ] = False,
     inject: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inject", help="Put this fault into the engine first (check --list-faults)."
-        ),
+        str | None,
+        typer.Option("--inject", help="Put this fault into the engine first (--list-faults)."),
     ] = None,
     list_faults: Annotated[
         bool, typer.Option("--list-faults", help="The faults and the causes they stand for.")
@@ -71,95 +64,55 @@ def check(
         list[str] | None,
         typer.Option("--withhold", help="As if this metric could not be measured; repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Healthy runs of a self-test.")] = 2,
-    as_json: Json = False,
-    out: Out = None,
-    export: Export = None,
-    no_log: NoLog = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run a playbook: steps, gates and a diagnosis, with a report whatever happens.
 
     Exit code 0: well, 1: a gate failed or a cause was found, 3: evidence is missing, 4: the
-    target is not there. Of an endpoint the bearer token comes from EVEWATCH_API_KEY.
+    target is not there.
     """
-    check_exports(export)
     if list_faults:
-        _print_faults(as_json, out)
+        output.finish(_faults())
         return
-    if self_test:
-        config = settings(dict(DEFAULTS), **flags)
-        _self_test(config, inject, seeds, as_json, out, export, no_log, quiet)
-        return
-    if playbook is None:
-        from playbooks.runs.spec import names
-
-        raise ConfigError(f"check: name a playbook ({', '.join(names())}) or use --self-test")
-    if inject and len(inject) > 1:
-        raise ConfigError("--inject: one fault at a time, so that a finding has one cause")
-    _run(playbook, target, api, time_budget, report, keep_going, inject, withhold, flags,
-         as_json, out, export, no_log, quiet)  # fmt: skip
-
-
-def _run(
-    name: str, target: str, api: str, time_budget: str | None, folder: Path | None,
-    keep_going: bool | None, inject: list[str] | None, withhold: list[str] | None,
-    flags: dict[str, Any], as_json: bool, out: Path | None, export: list[Path] | None,
-    no_log: bool, quiet: bool,
-) -> None:  # fmt: skip
     from playbooks.runs import spec
+    from playbooks.runs.overrides import with_parameters
     from playbooks.runs.runner import CheckOptions, check_options, run_playbook
-    from playbooks.steps.durations import seconds
 
-    book = spec.load(name)
-    options = CheckOptions(
-        seconds(time_budget) if time_budget is not None else None,
-        tuple(part.strip() for text in withhold or () for part in text.split(",")),
-        inject[0] if inject else None,
-        folder,
-        not no_log,
-        keep_going,
-    )
-    where = _where(target, api, flags)
+    if playbook is None:
+        raise ConfigError(f"check: name a playbook ({', '.join(spec.names())})")
+    book = with_parameters(spec.load(playbook), parameters or [])
+    held = tuple(part.strip() for text in withhold or () for part in text.split(","))
+    options = CheckOptions(time_budget, held, inject, folder, not output.no_log, keep_going)
+    where = _where(target, api, token, engine)
     check_options(book, where, options)
-    with _signals(), _live(book, quiet) as listener:
+    with _signals(), _live(book, output) as listener:
         report = run_playbook(book, where, options, listener)
-    _write(report, as_json, out, export, quiet)
-    raise typer.Exit(Exit.INTERRUPTED if report["state"] == "interrupted"
-                     else CODES[report["verdict"]])  # fmt: skip
+    output.finish(report)
+    output.note(f"report in {report['folder']}")
+    interrupted = report["state"] == "interrupted"
+    raise typer.Exit(Exit.INTERRUPTED if interrupted else OF_VERDICT[report["verdict"]])
 
 
-def _where(target: str, api: str, flags: dict[str, Any]) -> Site | UrlSite:
+def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Site | UrlSite:
     if target == "embedded":
         from engine.models import resolve
         from playbooks.runs.site import Site
 
-        config = settings(dict(DEFAULTS), **flags)
+        config = engine.config(kv_memory="512M")
         resolve(config.model)  # a model that is not there is refused before anything runs
         return Site(config)
     from playbooks.runs.site import UrlSite
 
-    given = [name for name, value in flags.items() if value is not None]
-    if given:
-        raise ConfigError(f"--{given[0].replace('_', '-')}: sets the embedded engine, and the "
-                          f"target is {target}")  # fmt: skip
-    site = UrlSite(target, api)
+    engine.refuse(f"sets the embedded engine, and the target is {target}")
+    site = UrlSite(target, api, token)
     site.spec  # noqa: B018 - refuses an address that cannot be
     return site
 
 
-def _write(
-    report: dict[str, Any], as_json: bool, out: Path | None, exports: list[Path] | None,
-    quiet: bool,
-) -> None:  # fmt: skip
-    from console.commands.documents import show_document
-    from playbooks.reports.report import export
+def _faults() -> dict[str, object]:
+    from playbooks.faults.faults import FAULTS
 
-    for path in exports or ():
-        export(report, path)
-    emit(report, as_json, out, show_document)
-    if not quiet:
-        typer.echo(f"evewatch: report in {report['folder']}", err=True)
+    rows = [{"fault": f.name, "cause": f.cause, "what": f.title} for f in FAULTS.values()]
+    return {"schema": 1, "kind": "faults", "faults": rows}
 
 
 # --- watching ----------------------------------------------------------------------------------
@@ -181,7 +134,7 @@ def _signals() -> Iterator[None]:
 
 
 @contextmanager
-def _live(book: Playbook, quiet: bool) -> Iterator[Callable[[Event], None]]:
+def _live(book: Playbook, output: Output) -> Iterator[Callable[[Event], None]]:
     """Lines on standard error; on a terminal the last one moves with the step."""
     from playbooks.runs import events
 
@@ -189,7 +142,7 @@ def _live(book: Playbook, quiet: bool) -> Iterator[Callable[[Event], None]]:
     place = [""]
 
     def say(text: str, end: str = "\n") -> None:
-        if not quiet:
+        if not output.quiet:
             sys.stderr.write(("\r\x1b[K" if terminal else "") + text + end)
             sys.stderr.flush()
 
@@ -206,42 +159,3 @@ def _live(book: Playbook, quiet: bool) -> Iterator[Callable[[Event], None]]:
                 say(f"      {verdict} ({seconds:.1f} s)" + (f": {note}" if note else ""))
 
     yield listener
-
-
-# --- the self-test -------------------------------------------------------------------------------
-
-
-def _print_faults(as_json: bool, out: Path | None) -> None:
-    from playbooks.faults.faults import FAULTS
-
-    rows = [{"fault": f.name, "cause": f.cause, "what": f.title} for f in FAULTS.values()]
-
-    def show(report: dict[str, Any]) -> None:
-        for row in report["faults"]:
-            typer.echo(f"{row['fault']:<16}{row['cause']:<32}{row['what']}")
-
-    emit({"schema": 1, "kind": "faults", "faults": rows}, as_json, out, show)
-
-
-def _self_test(
-    config: Any, names: list[str] | None, seeds: int, as_json: bool, out: Path | None,
-    exports: list[Path] | None, no_log: bool, quiet: bool,
-) -> None:  # fmt: skip
-    from console.commands.measured import finish
-    from playbooks.faults.selftest import run_selftest
-    from playbooks.optlog.checklog import selftest_record
-
-    if seeds < 0:
-        raise ConfigError(f"--seeds: expected 0 or more, got {seeds}")
-
-    def tell(row: dict[str, Any]) -> None:
-        if not quiet and not sys.stderr.isatty():
-            mark = "found" if row["found"] else "MISSED"
-            typer.echo(f"{row['fault'] or 'healthy'}: {row['first']} ({row['confidence']:.0%}), "
-                       f"{mark}, {row['seconds']:.0f} s", err=True)  # fmt: skip
-
-    with progress_bar("runs", quiet) as progress:
-        report = run_selftest(config, names, seeds, progress, on_row=tell)
-    finish(report, as_json, out, exports, quiet)
-    keep_log(lambda: [selftest_record(report, config)], no_log, quiet)
-    raise typer.Exit(CODES[report["verdict"]])

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit, engine_options, progress_bar, settings
-from console.commands.logged import NoLog, artifacts, keep_log
-from console.commands.measured import CODES, Export, check_exports
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import ShippedOrFile, Token, command_options, duration
+from console.commands.output import Output, write_text
+from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,15 +23,13 @@ checklist_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Name = Annotated[str, typer.Argument(help="One that ships (checklist list), or a TOML file.")]
 FORMATS = ("md", "html", "csv", "json", "toml")
-STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "magenta",
-          "inconclusive": "magenta"}  # fmt: skip
 LOOPBACK = ("//localhost", "//127.", "//[::1]")
 
 
 @checklist_app.command("list")
-def checklist_list(as_json: Json = False, out: Out = None, quiet: Quiet = False) -> None:
+@command_options()
+def checklist_list(output: Output) -> None:
     """Those that ship."""
     from checklists import book
 
@@ -39,31 +38,32 @@ def checklist_list(as_json: Json = False, out: Out = None, quiet: Quiet = False)
         found = book.load(name)
         counts = {kind: len(found.of_kind(kind)) for kind in book.KINDS}
         rows.append({"name": name, "title": found.title, **counts})
-    report = {"schema": 1, "kind": "checklists", "checklists": rows}
-
-    def show(report: dict[str, Any]) -> None:
-        for row in report["checklists"]:
-            typer.echo(f"{row['name']:<18}{row['title']} ({row['auto']} automatic, "
-                       f"{row['human']} human)")  # fmt: skip
-
-    emit(report, as_json, out, show)
+    output.finish({"schema": 1, "kind": "checklists", "checklists": rows})
 
 
 @checklist_app.command("show")
-def checklist_show(
-    name: Name, as_json: Json = False, out: Out = None, quiet: Quiet = False
-) -> None:
+@command_options()
+def checklist_show(output: Output, name: ShippedOrFile) -> None:
     """Every item, with its owner, why, and how to undo it."""
     from checklists import book
 
-    emit(_blank(book.load(name)), as_json, out, _print_items)
+    report = _blank(book.load(name))
+
+    def show() -> None:
+        from console.commands.terminal import show_document
+        from playbooks.reports.documents.checklist import items_document
+
+        show_document(items_document(report))
+
+    output.finish(report, show=show)
 
 
 @checklist_app.command("run")
-@engine_options
+@command_options(logs=True)
 def checklist_run(
-    flags: dict[str, Any],
-    name: Name,
+    engine: EngineFlags,
+    output: Output,
+    name: ShippedOrFile,
     target: Annotated[
         str, typer.Option("--target", help="embedded, or the URL of an engine.")
     ] = "embedded",
@@ -71,15 +71,13 @@ def checklist_run(
         Path | None,
         typer.Option("--snapshot", help="Answer from this Snapshot (JSON) instead of a target."),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", help="How long an engine at a URL is looked at.")
+    lasting: Annotated[
+        float, duration("--duration", "How long an engine at a URL is looked at.")
     ] = 5.0,
     requests: Annotated[
         int, typer.Option("--requests", help="Light traffic on the embedded engine.")
     ] = 100,
-    token_env: Annotated[
-        str | None, typer.Option("--token-env", help="Variable that holds the URL's bearer token.")
-    ] = None,
+    token: Token = None,
     answers: Annotated[
         Path | None,
         typer.Option("--answers", help="Answers to the human items (checklist export … toml)."),
@@ -91,64 +89,69 @@ def checklist_run(
     sign_off: Annotated[
         str | None, typer.Option("--sign-off", help="Your name: the result goes to the log.")
     ] = None,
-    as_json: Json = False,
-    out: Out = None,
-    export: Export = None,
-    no_log: NoLog = False,
-    quiet: Quiet = False,
 ) -> None:
     """Answer what can be seen, ask what cannot. Exit code 1: an item fails, 3: some are open."""
-    check_exports(export)
-    _check_run(seconds, requests, sign_off)
+    _check_run(requests, sign_off)
     from checklists import book
+    from playbooks.optlog.checklog import checklist_record
     from playbooks.runs.checklist import conclude
 
     checklist = book.load(name)
     given = book.read_answers(answers, sign_off) if answers is not None else {}
     book.merge(checklist, {}, given)  # refuses unknown items before anything runs
-    where, took, automatic = _observe(
-        checklist, flags, target, snapshot, seconds, requests, token_env, quiet
-    )
-    if ask if ask is not None else sys.stdin.isatty() and not as_json:
+    if snapshot is not None:
+        target, (took, automatic) = f"snapshot {snapshot}", _of_file(checklist, snapshot)
+    elif target == "embedded":
+        took, automatic = _of_embedded(checklist, engine, requests, output)
+    else:
+        engine.refuse(f"sets the embedded engine, and the target is {target}")
+        took, automatic = _of_url(checklist, target, lasting, token)
+    if ask if ask is not None else sys.stdin.isatty() and not output.as_json:
         given |= _ask(checklist, automatic, given, sign_off)
-    report = conclude(checklist, automatic, given, where, took, sign_off)
-    _write(report, as_json, out, export, no_log, quiet)
-    raise typer.Exit(CODES[report["verdict"]])
+    report = conclude(checklist, automatic, given, target, took, sign_off)
+    output.finish(
+        report, log=(lambda files: [checklist_record(report, files)]) if sign_off else None
+    )
+    raise typer.Exit(OF_VERDICT[report["verdict"]])
 
 
-def _check_run(seconds: float, requests: int, sign_off: str | None) -> None:
-    if not 0 < seconds <= 3600:
-        raise ConfigError(f"--seconds: expected above 0 and at most 3600, got {seconds:g}")
+def _check_run(requests: int, sign_off: str | None) -> None:
     if requests < 1:
         raise ConfigError(f"--requests: expected 1 at least, got {requests}")
     if sign_off is not None and not sign_off.strip():
         raise ConfigError("--sign-off: expected the name of whoever answers for it")
 
 
-def _observe(
-    checklist: Checklist, flags: dict[str, Any], target: str, snapshot: Path | None,
-    seconds: float, requests: int, token_env: str | None, quiet: bool,
-) -> tuple[str, float, dict[str, ItemResult]]:  # fmt: skip
-    """Where it was looked, for how long, and what the automatic items say."""
+Seen = tuple[float, "dict[str, ItemResult]"]
+"""Seconds that were looked, and what the automatic items say."""
+
+
+def _of_file(checklist: Checklist, snapshot: Path) -> Seen:
+    from playbooks.runs import checklist as step
+
+    return 0.0, step.answer_all(checklist, step.observe_file(snapshot), None, None)
+
+
+def _of_embedded(checklist: Checklist, engine: EngineFlags, requests: int, output: Output) -> Seen:
     from playbooks.environment.step import examine
     from playbooks.runs import checklist as step
 
-    if snapshot is not None:
-        seen = step.observe_file(snapshot)
-        return f"snapshot {snapshot}", 0.0, step.answer_all(checklist, seen, None, None)
-    if target == "embedded":
-        config = settings({"kv_memory": "256M"}, **flags)
-        with progress_bar("requests", quiet) as progress:
-            seen = step.observe_embedded(config, requests, progress=progress)
-        return target, seen.seconds, step.answer_all(checklist, seen, config, examine())
-    if "://" not in target:
-        raise ConfigError(f"--target {target!r}: expected embedded, or a URL like http://host:8000")
-    from engine.remote.address import read_token
+    config = engine.config(kv_memory="256M")
+    with output.progress("requests") as progress:
+        seen = step.observe_embedded(config, requests, progress=progress)
+    return seen.seconds, step.answer_all(checklist, seen, config, examine())
 
-    seen = step.observe_url(target, seconds, read_token(token_env))
+
+def _of_url(checklist: Checklist, url: str, seconds: float, token: str | None) -> Seen:
+    from playbooks.environment.step import examine
+    from playbooks.runs import checklist as step
+
+    if "://" not in url:
+        raise ConfigError(f"--target {url!r}: expected embedded, or a URL like http://host:8000")
+    seen = step.observe_url(url, seconds, token)
     # The environment that we can examine is this machine's; of another one nothing is known.
-    environment = examine() if any(local in target for local in LOOPBACK) else None
-    return target, seen.seconds, step.answer_all(checklist, seen, None, environment)
+    environment = examine() if any(local in url for local in LOOPBACK) else None
+    return seen.seconds, step.answer_all(checklist, seen, None, environment)
 
 
 def _ask(
@@ -180,24 +183,9 @@ def _ask(
     return found
 
 
-def _write(
-    report: dict[str, Any], as_json: bool, out: Path | None, exports: list[Path] | None,
-    no_log: bool, quiet: bool,
-) -> None:  # fmt: skip
-    from playbooks.reports.checkdoc import checklist_record
-    from playbooks.reports.report import export
-
-    for path in exports or ():
-        export(report, path)
-    emit(report, as_json, out, _print_result)
-    if report["signed_off_by"]:
-        files = tuple(artifacts(out, *(exports or ())))
-        keep_log(lambda: [checklist_record(report, files)], no_log, quiet)
-
-
 @checklist_app.command("export")
 def checklist_export(
-    name: Name,
+    name: ShippedOrFile,
     fmt: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +198,7 @@ def checklist_export(
 ) -> None:
     """A checklist as a document, or as a file for --answers."""
     from checklists import book
-    from playbooks.reports.report import WRITERS
+    from playbooks.reports.formats import WRITERS
 
     chosen = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
     if chosen not in FORMATS:
@@ -219,11 +207,8 @@ def checklist_export(
     text = book.template(found) if chosen == "toml" else WRITERS[f".{chosen}"](_blank(found))
     if out is None:
         sys.stdout.write(text)
-        return
-    try:
-        out.write_text(text, "utf-8", newline="")
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written ({error.strerror})") from error
+    else:
+        write_text(out, text)
 
 
 def _blank(checklist: Checklist) -> dict[str, Any]:
@@ -234,42 +219,3 @@ def _blank(checklist: Checklist) -> dict[str, Any]:
     open_ = {item.id: ItemResult("unknown", f"looks at {item.look}: {item.expect or 'its verdict'}")
              for item in checklist.of_kind("auto")}  # fmt: skip
     return conclude(checklist, open_, {}, "not run")
-
-
-def _print_items(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.print(Text(report["title"], "bold"))
-    console.print(Text(report["about"]))
-    for row in report["items"]:
-        console.print()
-        mark = "automatic" if row["kind"] == "auto" else "human"
-        console.print(Text(f"☐ {row['text']}", "bold"))
-        console.print(Text(f"  {row['id']}: {mark}, {row['severity']}; {row['owner']}", "dim"))
-        for name in ("why", "remedy", "undo", "command"):
-            if row[name]:
-                console.print(Text(f"  {name}: {row[name]}"))
-
-
-def _print_result(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for column in ("verdict", "item", "evidence"):
-        table.add_column(column, overflow="fold")
-    for row in report["items"]:
-        style = STYLES[row["verdict"]]
-        words = Text(row["evidence"])
-        if row["by"]:
-            words.append(f" ({row['by']})", "dim")
-        if row["verdict"] in ("warn", "fail") and row["remedy"]:
-            words.append(f"\n→ {row['remedy']}", style)
-        table.add_row(Text(row["verdict"], style), Text(row["text"]), words)
-    console.print(table)
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in report["counts"].items() if n)
-    console.print(Text(report["verdict"], STYLES[report["verdict"]]), Text(f"({counts})"))

@@ -1,4 +1,4 @@
-"""`evewatch explain`: from a symptom to its likely cause, how to make sure, and what to do."""
+"""`evewatch explain`: from a symptom to its likely cause, or what could be done about it at all."""
 
 from __future__ import annotations
 
@@ -6,59 +6,53 @@ from typing import Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit
+from console.commands.options import command_options
+from console.commands.output import Output
 from console.exits import Exit
 from engine.errors import ConfigError
 
 
+@command_options()
 def explain(
+    output: Output,
     symptom: Annotated[
         list[str] | None,
         typer.Argument(help='In your words, like "p99 up"; without it: all symptoms.'),
     ] = None,
     most: Annotated[int, typer.Option("--most", help="Entries at most.")] = 3,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
+    options: Annotated[
+        bool,
+        typer.Option("--options", help="Instead: what could be done, its gain, risk and cost."),
+    ] = False,
+    sort: Annotated[
+        str, typer.Option("--sort", help="Of --options: gain, risk, cost, or id.")
+    ] = "id",
 ) -> None:
     """Look a symptom up in the quick reference. Exit code 3: nothing fits; it suggests others."""
+    if options:
+        from playbooks.measure.options import option_matrix
+
+        if symptom:
+            raise ConfigError("--options: shows all that could be done; leave the symptom out")
+        output.finish(option_matrix(sort))
+        return
     if most < 1:
         raise ConfigError(f"--most: expected 1 at least, got {most}")
+    report = _look_up(" ".join(symptom or ()).strip(), most)
+    output.finish(report)
+    if report["query"] and not report["entries"]:
+        raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def _look_up(query: str, most: int) -> dict[str, Any]:
     from checklists.explain import load_entries, search, suggest
 
     entries = load_entries()
-    query = " ".join(symptom or ()).strip()
     hits = search(query, entries, most) if query else []
-    report = {
+    return {
         "schema": 1,
         "kind": "explain",
         "query": query,
         "entries": [hit.entry.to_dict() | {"score": round(hit.score, 2)} for hit in hits],
         "suggestions": [] if hits else suggest(query, entries, most=5 if query else len(entries)),
     }
-    emit(report, as_json, out, _print_entries)
-    if query and not hits:
-        raise typer.Exit(Exit.INCONCLUSIVE)
-
-
-def _print_entries(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    if not report["entries"]:
-        if report["query"]:
-            console.print(Text(f"nothing fits {report['query']!r}; perhaps one of these:"))
-        for name in report["suggestions"]:
-            console.print(Text(f"  {name}"))
-        return
-    for i, entry in enumerate(report["entries"]):
-        if i:
-            console.print()
-        console.print(Text(entry["symptom"], "bold"))
-        console.print(Text(f"  likely: {entry['likely']}"))
-        for command in entry["confirm"]:
-            console.print(Text(f"  confirm: {command}", "cyan"))
-        console.print(Text(f"  look for: {entry['look_for']}"))
-        console.print(Text(f"  do: {entry['remedy']} ({entry['applies']})"))
-        console.print(Text(f"  undo: {entry['undo']}", "dim"))

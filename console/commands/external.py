@@ -1,4 +1,4 @@
-"""`evewatch up --engine`: vLLM's own server as a child, or whatever answers at a URL."""
+"""`evewatch up --engine vllm`: vLLM's own server as a child."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from console.commands.engine_flags import EngineFlags
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ class External:
                     raise ConfigError(f"--{name.replace('_', '-')}: only with --engine vllm")
             if self.extra:
                 raise ConfigError(f"{self.extra[0]!r}: unexpected; only --engine vllm passes it on")
+        if self.engine is not None and "://" in self.engine:
+            from engine.remote.address import shown
+
+            raise ConfigError(f"`up --engine URL` is now `evewatch watch {shown(self.engine)}`")
+        if self.engine not in (None, VLLM):
+            raise ConfigError(f"--engine {self.engine}: expected vllm; `evewatch watch URL` shows "
+                              "an engine that runs already")  # fmt: skip
         return self.engine is not None
 
     def refuse(self, **flags: Any) -> None:
@@ -64,10 +72,9 @@ class External:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag}: only the embedded engine has it; leave out --engine")
 
-    def run(self, flags: dict[str, Any], readonly: bool) -> None:
-        passed = PASSED_ON if self.engine == VLLM else ()
-        self.refuse(**{name: value for name, value in flags.items() if name not in passed})
-        engine = self._build(flags)
+    def run(self, flags: EngineFlags, readonly: bool) -> None:
+        flags.refuse("only the embedded engine has it; leave out --engine", *PASSED_ON)
+        engine = self._build(flags.given)
         if not sys.stdout.isatty():
             raise ConfigError("up: needs a terminal; use `evewatch watch --once` in scripts")
         from console.app import build_app
@@ -80,13 +87,6 @@ class External:
             engine.stop()
 
     def _build(self, flags: dict[str, Any]) -> RemoteEngine:
-        assert self.engine is not None
-        if self.engine != VLLM:
-            if "://" not in self.engine:
-                raise ConfigError(f"--engine {self.engine}: expected vllm or a URL (http://…)")
-            from engine.remote import attach
-
-            return attach(self.engine)
         from engine.remote.child import ChildEngine, VllmSpec
 
         if not flags.get("model"):

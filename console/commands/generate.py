@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit, engine_options, note_backend, settings
+from console.commands.engine_flags import EngineFlags, note_backend
+from console.commands.options import command_options
+from console.commands.output import Output
 from engine.errors import RequestError
 
 if TYPE_CHECKING:
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
     from engine.stream import Stream
 
 
-@engine_options
+@command_options()
 def generate(
-    flags: dict[str, Any],
+    engine: EngineFlags,
+    output: Output,
     prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads stdin.")],
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Longest answer.")] = 256,
     temperature: Annotated[float, typer.Option("--temperature", help="0 is greedy.")] = 0.0,
@@ -28,9 +31,6 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")
     ] = False,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Stream one answer to standard output."""
     from engine.request import SamplingParams
@@ -46,15 +46,15 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise RequestError("prompt: is empty; say something")
-    config = settings({"max_batch": 1, "kv_memory": "256M"}, **flags)
+    config = engine.config(max_batch=1, kv_memory="256M")
     from engine.core import Engine
 
-    with Engine(config) as engine:
-        note_backend(engine, quiet)
-        chat = not raw and engine.loaded.tokenizer.has_chat
-        stream = engine.submit([{"role": "user", "content": text}] if chat else text, params)
-        report = _follow(engine, stream, echo=not as_json)
-    emit(report, as_json, out, lambda _: print())
+    with Engine(config) as running:
+        note_backend(running, output)
+        chat = not raw and running.loaded.tokenizer.has_chat
+        stream = running.submit([{"role": "user", "content": text}] if chat else text, params)
+        report = _follow(running, stream, echo=not output.as_json)
+    output.finish(report, show=print)
 
 
 def _follow(engine: Engine, stream: Stream, echo: bool) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit
+from console.commands.options import command_options
+from console.commands.output import Output, write_text
 from console.exits import Exit
 from engine.errors import ConfigError
 
@@ -42,7 +43,9 @@ Last = Annotated[int | None, typer.Option("--last", help="Only so many of the ne
 
 
 @log_app.command("list")
+@command_options()
 def log_list(
+    output: Output,
     since: Since = None,
     until: Until = None,
     decision: Decision = None,
@@ -50,29 +53,24 @@ def log_list(
     text: Text = None,
     last: Last = None,
     file: File = None,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Records in their order, one a line."""
     log, reading, records = _chosen(file, since, until, decision, metric, text, last)
-    from console.commands.logview import list_table
     from playbooks.optlog.export import report_of
 
-    _warn(reading, quiet)
-    emit(report_of(records, reading, log.path), as_json, out, list_table)
+    _warn(reading, output)
+    output.finish(report_of(records, reading, log.path))
 
 
 @log_app.command("show")
+@command_options()
 def log_show(
+    output: Output,
     ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="[ID]...", help="Or the beginning of one; the last by default."),
     ] = None,
     file: File = None,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Records in full."""
     log, reading = _read(file)
@@ -80,13 +78,15 @@ def log_show(
     from console.commands.logview import show_pages
     from playbooks.optlog.export import report_of
 
-    _warn(reading, quiet)
+    _warn(reading, output)
     report = report_of(records, reading, log.path)
-    emit(report, as_json, out, lambda _: show_pages(records))
+    output.finish(report, show=lambda: show_pages(records))
 
 
 @log_app.command("add")
+@command_options()
 def log_add(
+    output: Output,
     title: Annotated[str | None, typer.Option("--title", help="In a few words.")] = None,
     why: Annotated[str, typer.Option("--why", help="The hypothesis, or the reason.")] = "",
     what: Annotated[
@@ -121,9 +121,6 @@ def log_add(
         typer.Option("--from", help="Decide on this record: its changes and effects are taken."),
     ] = None,
     file: File = None,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Write a record by hand, or a decision on one that was measured (--from ID)."""
     from playbooks.optlog.byhand import by_hand, decided, decision_on
@@ -151,7 +148,7 @@ def log_add(
 
     reading = log.read()
     report = report_of([record], reading, log.path)
-    emit(report, as_json, out, lambda _: None if quiet else show_pages([record]))
+    output.finish(report, show=lambda: None if output.quiet else show_pages([record]))
 
 
 @log_app.command("export")
@@ -169,36 +166,31 @@ def log_export(
     text: Text = None,
     last: Last = None,
     file: File = None,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No word on damage or files.")] = False,
 ) -> None:
     """The log, or a part of it, as a document."""
     chosen = _format(fmt, out)
     log, reading, records = _chosen(file, since, until, decision, metric, text, last)
     from playbooks.optlog.export import export
 
-    _warn(reading, quiet)
+    _warn(reading, Output(quiet=quiet))
     document = export(records, reading, log.path, chosen)
     if out is None:
         sys.stdout.write(document)
         return
-    try:
-        out.write_text(document, "utf-8", newline="")
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written ({error.strerror})") from error
-    if not quiet:
-        typer.echo(f"evewatch: {len(records)} records written to {out}", err=True)
+    write_text(out, document)
+    Output(quiet=quiet).note(f"{len(records)} records written to {out}")
 
 
 @log_app.command("verify")
+@command_options()
 def log_verify(
+    output: Output,
     head: Annotated[
         str | None,
         typer.Option("--head", help="A head noted earlier: it must still be in the chain."),
     ] = None,
     file: File = None,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """Check every record against its id and the chain. Exit code 1: something was changed."""
     log, reading = _read(file, must_exist=file is not None)
@@ -217,31 +209,27 @@ def log_verify(
         "damage": damage,
         "set_aside": log.set_aside(),
     }
-    from console.commands.logview import show_verdict
-
-    emit(report, as_json, out, show_verdict)
+    output.finish(report)
     if not whole:
         raise typer.Exit(Exit.GATE_FAILED)
 
 
 @log_app.command("diff")
+@command_options()
 def log_diff(
+    output: Output,
     a: Annotated[str, typer.Argument(help="Id of a record, or the beginning of one.")],
     b: Annotated[str, typer.Argument(help="The one to hold against it; the last by default.")] = (
         "last"
     ),
     file: File = None,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """What differs between two records: settings, effects, surroundings."""
     _, reading = _read(file)
-    from console.commands.logview import show_diff
     from playbooks.optlog.diff import diff
 
-    _warn(reading, quiet)
-    emit(diff(reading.find(a), reading.find(b)), as_json, out, show_diff)
+    _warn(reading, output)
+    output.finish(diff(reading.find(a), reading.find(b)))
 
 
 def _read(file: Path | None, must_exist: bool = True) -> tuple[OptLog, Reading]:
@@ -274,6 +262,6 @@ def _format(fmt: str | None, out: Path | None) -> str:
     return found
 
 
-def _warn(reading: Reading, quiet: bool) -> None:
-    for damage in () if quiet else reading.damage:
-        typer.echo(f"evewatch: log: {damage.text}", err=True)
+def _warn(reading: Reading, output: Output) -> None:
+    for damage in reading.damage:
+        output.note(f"log: {damage.text}")

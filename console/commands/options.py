@@ -1,26 +1,110 @@
-"""`evewatch options`: what could be done, what it gains and risks, and how to go back."""
+"""Options that several commands share, each said once, and how a command gets them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet
-from console.commands.measured import Export, check_exports, finish
+from console.commands.engine_flags import EngineFlags
+from console.commands.output import Output
+from engine.errors import ConfigError
+from playbooks.steps.durations import seconds
+from playbooks.steps.fields import fields_of
+from playbooks.steps.models import LoadStep
+
+Command = Callable[..., None]
+
+ARRIVALS, LENGTHS, SEED = (
+    next(field.help for field in fields_of(LoadStep) if field.name == name)
+    for name in ("arrivals", "lengths", "seed")
+)
+Seed = Annotated[int, typer.Option("--seed", help=SEED)]
+Api = Annotated[str, typer.Option("--api", help="Of an endpoint: completions or chat.")]
+TokenIds = Annotated[
+    bool, typer.Option("--token-ids", help="Send an endpoint token ids instead of text.")
+]
+MaxContext = Annotated[
+    int | None, typer.Option("--max-context", help="Cut requests to an endpoint to this.")
+]
+ShippedOrFile = Annotated[str, typer.Argument(help="One that ships (see list), or a TOML file.")]
 
 
-def options(
-    sort: Annotated[
-        str, typer.Option("--sort", help="gain, risk, cost, or id for the order of the file.")
-    ] = "id",
-    as_json: Json = False,
-    out: Out = None,
-    export: Export = None,
-    quiet: Quiet = False,
-) -> None:
-    """Show the option matrix, with the gains that were measured here where there are any."""
-    check_exports(export)
-    from playbooks.measure.options import option_matrix
+def _token(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    from engine.remote.address import read_token
 
-    finish(option_matrix(sort), as_json, out, export, quiet, keep=False)
+    return read_token(variable)
+
+
+def _token_option(**more: Any) -> Any:
+    text = "Environment variable that holds the target's bearer token."
+    return typer.Option("--token-env", metavar="VARIABLE", help=text, **more)
+
+
+TokenVariable = Annotated[str | None, _token_option()]
+Token = Annotated[str | None, _token_option(callback=_token)]
+"""The command gets the token itself."""
+
+
+def duration(flag: str, help: str, zero: bool = False) -> Any:
+    """An option that takes 90s, 20m or 2h; the command gets seconds."""
+
+    def parse(text: str | float) -> float:
+        if zero and str(text).strip() in ("0", "0s", "0.0"):
+            return 0.0
+        try:
+            return seconds(text)
+        except ConfigError as error:
+            raise ConfigError(f"{flag}: {error}") from None
+
+    return typer.Option(flag, parser=parse, metavar="TIME", help=help)
+
+
+def command_options(
+    *, logs: bool = False, also: tuple[str, ...] = ()
+) -> Callable[[Command], Command]:
+    """Give a command the options of its parameters `engine: EngineFlags` and `output: Output`.
+
+    logs: it writes the optimization log, and --no-log stops that. also: what --out takes besides
+    reports: .svg where there is a chart.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        bundles: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
+        parameters = []
+        for name, parameter in own.parameters.items():
+            if parameter.annotation is EngineFlags:
+                bundles[name] = EngineFlags, EngineFlags.OPTIONS
+            elif parameter.annotation is Output:
+                make = functools.partial(Output, also=also)
+                bundles[name] = make, Output.options(logs, also)
+            else:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        for _, options in bundles.values():
+            parameters += [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=False if option.__origin__ is bool else None,
+                    annotation=option,
+                )
+                for name, option in options.items()
+            ]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            for name, (make, options) in bundles.items():
+                given[name] = make(**{option: given.pop(option) for option in options})
+            command(**given)
+
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate

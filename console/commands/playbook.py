@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Out, Quiet, emit
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import ShippedOrFile, command_options
+from console.commands.output import Output
+from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from playbooks.runs.spec import Playbook
 
 playbook_app = typer.Typer(
-    help="Playbooks: steps, gates and conditions that `check` runs.",
+    help="Playbooks: steps, gates and conditions that `check` runs; and their self-test.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Name = Annotated[str, typer.Argument(help="One that ships (playbook list), or a TOML file.")]
 
 
 @playbook_app.command("list")
-def playbook_list(as_json: Json = False, out: Out = None, quiet: Quiet = False) -> None:
+@command_options()
+def playbook_list(output: Output) -> None:
     """Those that ship."""
     from playbooks.runs import spec
 
@@ -34,45 +38,39 @@ def playbook_list(as_json: Json = False, out: Out = None, quiet: Quiet = False) 
             "name": name, "title": book.title, "steps": [step.id for step in book.steps],
             "time_budget_s": book.time_budget_s,
         })  # fmt: skip
-
-    def show(report: dict[str, Any]) -> None:
-        for row in report["playbooks"]:
-            typer.echo(f"{row['name']:<14}{row['title']} ({', '.join(row['steps'])})")
-
-    emit({"schema": 1, "kind": "playbooks", "playbooks": rows}, as_json, out, show)
+    output.finish({"schema": 1, "kind": "playbooks", "playbooks": rows})
 
 
 @playbook_app.command("show")
-def playbook_show(name: Name, as_json: Json = False, out: Out = None, quiet: Quiet = False) -> None:
+@command_options()
+def playbook_show(output: Output, name: ShippedOrFile) -> None:
     """Steps with all their parameters, gates and conditions, and the metrics there are."""
     from playbooks.runs import spec
 
-    emit(_describe(spec.load(name)), as_json, out, _show)
+    output.finish(_describe(spec.load(name)))
 
 
 @playbook_app.command("validate")
-def playbook_validate(
-    name: Name, as_json: Json = False, out: Out = None, quiet: Quiet = False
-) -> None:
+@command_options()
+def playbook_validate(output: Output, name: ShippedOrFile) -> None:
     """Read it and say whether `check` would. Exit code 2: with the line and what is wrong."""
     from playbooks.runs import spec
 
     book = spec.load(name)
     report = {"schema": 1, "kind": "playbook_validation", "name": book.name, "valid": True,
               "steps": len(book.steps)}  # fmt: skip
-    emit(report, as_json, out, lambda r: typer.echo(f"{r['name']}: valid, {r['steps']} steps"))
+    output.finish(report, show=lambda: typer.echo(f"{book.name}: valid, {len(book.steps)} steps"))
 
 
 @playbook_app.command("new")
+@command_options()
 def playbook_new(
+    output: Output,
     path: Annotated[Path, typer.Argument(help="The file to write; must end in .toml.")],
     source: Annotated[
         str, typer.Option("--from", help="A shipped playbook to begin with.")
     ] = "quick_check",
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
 ) -> None:
     """A copy of a shipped one, to change."""
     from playbooks.runs import spec
@@ -88,8 +86,39 @@ def playbook_new(
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
     report = {"schema": 1, "kind": "playbook_new", "file": str(path), "from": source}
-    emit(report, as_json, out, lambda r: typer.echo(
-        f"{r['file']} written; `evewatch check {r['file']}` runs it"))  # fmt: skip
+    output.finish(
+        report, show=lambda: typer.echo(f"{path} written; `evewatch check {path}` runs it")
+    )
+
+
+@playbook_app.command("selftest")
+@command_options(logs=True)
+def playbook_selftest(
+    engine: EngineFlags,
+    output: Output,
+    inject: Annotated[
+        list[str] | None,
+        typer.Option("--inject", help="Only this fault (check --list-faults); may be repeated."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", help="Runs of an engine without a fault.")] = 2,
+) -> None:
+    """Put every fault into an engine: would the diagnosis find it? Exit code 1: not all."""
+    if seeds < 0:
+        raise ConfigError(f"--seeds: expected 0 or more, got {seeds}")
+    config = engine.config(kv_memory="512M")
+    from playbooks.faults.selftest import run_selftest
+    from playbooks.optlog.checklog import selftest_record
+
+    def tell(row: dict[str, Any]) -> None:
+        if not sys.stderr.isatty():
+            mark = "found" if row["found"] else "MISSED"
+            output.note(f"{row['fault'] or 'healthy'}: {row['first']} ({row['confidence']:.0%}), "
+                        f"{mark}, {row['seconds']:.0f} s")  # fmt: skip
+
+    with output.progress("runs") as progress:
+        report = run_selftest(config, inject, seeds, progress, on_row=tell)
+    output.finish(report, keep=True, log=lambda _: [selftest_record(report, config)])
+    raise typer.Exit(OF_VERDICT[report["verdict"]])
 
 
 def _describe(book: Playbook) -> dict[str, Any]:
@@ -120,20 +149,3 @@ def _describe(book: Playbook) -> dict[str, Any]:
             for step in book.steps
         ],
     }
-
-
-def _show(report: dict[str, Any]) -> None:
-    budget = report["time_budget_s"]
-    limit = f", {budget:.0f} s at most" if budget else ""
-    typer.echo(f"{report['name']}: {report['title']}{limit}\n{report['about']}")
-    for step in report["steps"]:
-        typer.echo(f"\n{step['id']} ({step['kind']}): {step['title']}")
-        if step["when"]:
-            typer.echo(f"  when   {step['when']}")
-        given = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v is not None)
-        if given:
-            typer.echo(f"  with   {given}")
-        for gate in step["gates"]:
-            typer.echo(f"  gate   {gate['metric']} {gate['op']} {gate['value']:g} "
-                       f"({gate['severity']})")  # fmt: skip
-        typer.echo(f"  gives  {', '.join(step['metrics'])}")

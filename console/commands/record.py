@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import time
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.common import Json, Quiet, emit, engine_options, progress_bar, settings
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import Seed, Token, command_options, duration
+from console.commands.output import Output
 from console.commands.up import LoadKind, traffic
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
     from console.recording.recorder import RecorderThread
 
 SCHEMA = 1
+SUFFIX = ".everec"
 EMBEDDED, DEMO = "embedded", "demo"
 MOST_HZ = 20.0
 LEAST_SIZE = 64 << 10
 LOOK_S = 0.5
 
 
-@engine_options
+@command_options(also=(SUFFIX,))
 def record(
-    flags: dict[str, Any],
+    engine: EngineFlags,
+    output: Output,
     target: Annotated[
         str,
         typer.Argument(
@@ -37,12 +40,8 @@ def record(
             help="Address of an engine, `embedded`, or `demo`: a scripted engine.",
         ),
     ],
-    file: Annotated[
-        Path | None,
-        typer.Option("--out", help="The recording; by default in the user's folder."),
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option("--duration", help="90s, 10m or 2h; until interrupted by default.")
+    seconds: Annotated[
+        float | None, duration("--duration", "90s, 10m or 2h; until interrupted by default.")
     ] = None,
     hz: Annotated[float, typer.Option("--hz", help="Looks a second.")] = 4.0,
     max_size: Annotated[
@@ -55,45 +54,35 @@ def record(
     rate: Annotated[
         float | None, typer.Option("--rate", help="Requests/s of the load; follows the queue.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the load.")] = 0,
-    token_env: Annotated[
-        str | None,
-        typer.Option("--token-env", help="Environment variable with the bearer token."),
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    seed: Seed = 0,
+    token: Token = None,
 ) -> None:
-    """Record an engine without a screen; interrupt it to end. `evewatch replay` plays it."""
+    """Record an engine without a screen; interrupt it to end. `evewatch replay` plays it.
+
+    --out FILE.everec names the recording; without it, it goes to the user's folder.
+    """
     if not 0 < hz <= MOST_HZ:
         raise ConfigError(f"--hz: expected above 0 and up to {MOST_HZ:g}, got {hz:g}")
-    seconds = None if duration is None else parse_duration(duration)
     limit = _limit(max_size)
-    engine = _engine(target, token_env, flags, seed)
-    driver = traffic(engine, load, None, rate, seed) if target == EMBEDDED else None
-    engine.start()
+    file = output.take(SUFFIX)
+    recorded = _engine(target, token, engine, seed)
+    driver = traffic(recorded, load, None, rate, seed) if target == EMBEDDED else None
+    recorded.start()
     try:
         if driver is not None:
             driver.start()
-        thread = _recorder(engine, target, file, hz, limit)
-        interrupted = _run(thread, seconds, quiet)
+        thread = _recorder(recorded, target, file, hz, limit)
+        interrupted = _run(thread, seconds, output)
     finally:
         if driver is not None:
             driver.stop()
-        engine.stop()
+        recorded.stop()
     if thread.error is not None:
         raise thread.error
-    emit(_report(thread, target), as_json, None, _show)
+    report = _report(thread, target)
+    output.finish(report, show=lambda: _show(report))
     if interrupted and seconds is not None:
         raise typer.Exit(Exit.INTERRUPTED)
-
-
-def parse_duration(text: str) -> float:
-    """ "90s", "10m", "2h" or "90" -> seconds. Raises ConfigError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
-    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
-    if seconds <= 0:
-        raise ConfigError(f"--duration: expected 90s, 10m or 2h, got {text!r}")
-    return seconds
 
 
 def _limit(text: str | None) -> int | None:
@@ -105,7 +94,7 @@ def _limit(text: str | None) -> int | None:
     return size
 
 
-def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int) -> Any:
+def _engine(target: str, token: str | None, flags: EngineFlags, seed: int) -> Any:
     if target == DEMO:
         from engine.simulated.fake import FakeEngine
 
@@ -113,11 +102,11 @@ def _engine(target: str, token_env: str | None, flags: dict[str, Any], seed: int
     if target == EMBEDDED:
         from engine.core import Engine
 
-        return Engine(settings({"kv_memory": "256M"}, **flags))
+        return Engine(flags.config(kv_memory="256M"))
     from engine.remote import attach
-    from engine.remote.address import read_token
 
-    remote = attach(target, read_token(token_env))
+    flags.refuse(f"sets the embedded engine, and the target is {target}")
+    remote = attach(target, token)
     source = remote.poll().source
     if source.state not in ("live", "stale"):
         raise EngineError(f"{target}: {source.state.value.replace('_', ' ')}: {source.reason}")
@@ -143,20 +132,19 @@ def _recorder(
     return RecorderThread(engine, Recorder(file, about, max_bytes=limit), hz)
 
 
-def _run(thread: RecorderThread, seconds: float | None, quiet: bool) -> bool:
+def _run(thread: RecorderThread, seconds: float | None, output: Output) -> bool:
     """Record until the time is over, an interrupt or an error; whether it was an interrupt."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
-    if not quiet:
-        until = "" if seconds is not None else "; interrupt it to end"
-        typer.echo(f"evewatch: recording to {thread.recorder.path}{until}", err=True)
+    until = "" if seconds is not None else "; interrupt it to end"
+    output.note(f"recording to {thread.recorder.path}{until}")
     began = time.monotonic()
     thread.start()
     try:
-        with progress_bar("seconds recorded", quiet or seconds is None) as progress:
+        with output.progress("seconds recorded") as progress:
             while not thread.wait(LOOK_S):
                 passed = time.monotonic() - began
                 progress(int(passed), int(seconds or 0))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.appearance import Lang, Theme
-from console.commands.common import Json, Out, Quiet, emit
+from console.commands.options import command_options
+from console.commands.output import Output
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
+@command_options()
 def replay(
+    output: Output,
     file: Annotated[Path, typer.Argument(help="A recording.")],
     at: Annotated[
         str | None, typer.Option("--at", help="Begin at 12:30, 90 s or 50 % of the whole.")
@@ -27,9 +30,6 @@ def replay(
     info: Annotated[
         bool, typer.Option("--info", help="Say what is in it instead of playing it.")
     ] = False,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
     lang: Lang = None,
     theme: Theme = None,
 ) -> None:
@@ -40,10 +40,11 @@ def replay(
         raise ConfigError(f"--speed: expected one of {', '.join(f'{s:g}' for s in SPEEDS)}")
     player = Replay.open(file)
     damage = player.playback.damage
-    if damage and not quiet:
-        typer.echo(f"evewatch: {file}: {damage}; played up to there", err=True)
-    if info or as_json or out is not None:
-        emit(describe(player), as_json, out, _show)
+    if damage:
+        output.note(f"{file}: {damage}; played up to there")
+    if info or output.as_json or output.files:
+        report = describe(player)
+        output.finish(report, show=lambda: _show(report))
         return
     player.faster(SPEEDS.index(speed) - SPEEDS.index(1.0))
     if at is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.commands.common import Quiet, engine_options, note_backend, settings
+from console.commands.engine_flags import EngineFlags, note_backend
+from console.commands.options import command_options, duration
+from console.commands.output import QUIET, Output
 from console.exits import Exit
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ ServedName = Annotated[
 ]
 
 
-@engine_options
+@command_options()
 def serve(
-    flags: dict[str, Any],
+    engine: EngineFlags,
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="0 takes any free one.")] = 8000,
     api_key: ApiKey = None,
@@ -51,12 +53,12 @@ def serve(
         int | None, typer.Option("--max-prompt", help="Longest prompt in tokens.")
     ] = None,
     request_timeout: Annotated[
-        float | None, typer.Option("--request-timeout", help="Longest life of a request, s.")
+        float | None, duration("--request-timeout", "Longest life of a request.")
     ] = None,
     drain: Annotated[
-        float, typer.Option("--drain", help="Seconds that what runs may finish in at the end.")
+        float, duration("--drain", "How long what runs may take to finish at the end.", True)
     ] = 30.0,
-    quiet: Quiet = False,
+    quiet: QUIET = False,
 ) -> None:
     """Serve the OpenAI API on the embedded engine until SIGTERM or Ctrl-C."""
     from console.server.settings import ServerSettings
@@ -75,11 +77,11 @@ def serve(
         request_s=request_timeout,
         drain_s=drain,
     )
-    raise typer.Exit(_run(limits, flags, quiet))
+    raise typer.Exit(_run(limits, engine, Output(quiet=quiet)))
 
 
-def _run(limits: ServerSettings, flags: dict[str, Any], quiet: bool) -> Exit:
-    config = settings({}, **flags)
+def _run(limits: ServerSettings, flags: EngineFlags, output: Output) -> Exit:
+    config = flags.config()
     from console.server.run import address, bind
     from console.server.run import serve as run
     from engine.core import Engine
@@ -87,10 +89,9 @@ def _run(limits: ServerSettings, flags: dict[str, Any], quiet: bool) -> Exit:
     _log_to_standard_error()
     listener = bind(limits)  # before the model loads: a taken port is known at once
     with listener, Engine(config) as engine:
-        note_backend(engine, quiet)
-        if not quiet:
-            name = limits.served_name or engine.loaded.spec.name
-            typer.echo(f"evewatch: {name} at {address(listener)}/v1; Ctrl-C drains", err=True)
+        note_backend(engine, output)
+        name = limits.served_name or engine.loaded.spec.name
+        output.note(f"{name} at {address(listener)}/v1; Ctrl-C drains")
         ended = run(engine, limits, listener)
     return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.PASSED
 

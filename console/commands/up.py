@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from console.commands.appearance import Lang, Theme
-from console.commands.common import engine_options, settings
+from console.commands.engine_flags import EngineFlags
 from console.commands.external import (
     DataParallel,
     External,
@@ -19,6 +19,7 @@ from console.commands.external import (
     PipelineParallel,
     TensorParallel,
 )
+from console.commands.options import Seed, command_options
 from console.commands.serve import AllowHost, ApiKey, Host, Insecure
 from engine.errors import ConfigError
 
@@ -32,9 +33,9 @@ class LoadKind(StrEnum):
     NONE = "none"
 
 
-@engine_options
+@command_options()
 def up(
-    flags: dict[str, Any],
+    engine: EngineFlags,
     load: Annotated[
         LoadKind | None,
         typer.Option("--load", help="Traffic that keeps the engine busy; chat, none with --port."),
@@ -47,7 +48,7 @@ def up(
         float | None,
         typer.Option("--rate", help="Requests/s of the load; follows the queue by default."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the load.")] = 0,
+    seed: Seed = 0,
     demo: Annotated[
         bool, typer.Option("--demo", help="A scripted engine: no model, no torch.")
     ] = False,
@@ -63,7 +64,7 @@ def up(
     allow_host: AllowHost = None,
     engine_name: Annotated[
         str | None,
-        typer.Option("--engine", help="vllm: start vLLM's own server; a URL: watch what is there."),
+        typer.Option("--engine", help="vllm: start vLLM's own server and watch it."),
     ] = None,
     tensor_parallel: TensorParallel = None,
     pipeline_parallel: PipelineParallel = None,
@@ -76,7 +77,7 @@ def up(
     external = External(engine_name, tensor_parallel, pipeline_parallel, data_parallel, extra)
     if external.wanted:
         external.refuse(load=load, rate=rate, load_scale=load_scale, port=port, demo=demo or None)
-        external.run(flags, readonly)
+        external.run(engine, readonly)
         return
     if rate is not None and not rate > 0:
         raise ConfigError(f"--rate: expected requests per second above 0, got {rate:g}")
@@ -92,16 +93,16 @@ def up(
 
         run_console(build_app(FakeEngine(seed=seed), readonly=readonly))
         return
-    config = settings({"kv_memory": "256M"}, **flags)
+    config = engine.config(kv_memory="256M")
     from console.app import build_app
     from engine.core import Engine
 
-    engine = Engine(config)
+    embedded = Engine(config)
     kind = load or (LoadKind.CHAT if port is None else LoadKind.NONE)
-    busy = traffic(engine, kind, load_scale, rate, seed)
+    busy = traffic(embedded, kind, load_scale, rate, seed)
     limits = {"host": host, "api_key": api_key, "insecure": insecure}
-    with serving(engine, port, limits | {"allowed_hosts": tuple(allow_host or ())}):
-        run_console(build_app(engine, readonly=readonly, load=busy))
+    with serving(embedded, port, limits | {"allowed_hosts": tuple(allow_host or ())}):
+        run_console(build_app(embedded, readonly=readonly, load=busy))
 
 
 @contextmanager

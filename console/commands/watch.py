@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.appearance import Lang, Theme
-from console.commands.common import Json, Out, Quiet, emit
+from console.commands.options import TokenVariable, command_options, duration
+from console.commands.output import Output
 from console.exits import Exit
 from engine.errors import ConfigError
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
+@command_options()
 def watch(
+    output: Output,
     urls: Annotated[
         list[str] | None,
         typer.Argument(
@@ -36,17 +39,12 @@ def watch(
     once: Annotated[
         bool, typer.Option("--once", help="Look once and report; with --interval twice, for rates.")
     ] = False,
-    interval: Annotated[
-        float | None, typer.Option("--interval", help="Seconds between two looks (1).")
-    ] = None,
+    interval: Annotated[float | None, duration("--interval", "Between two looks (1s).")] = None,
     engine: Annotated[
         str | None,
         typer.Option("--engine", help="The engine expected there; another one is an error."),
     ] = None,
-    token_env: Annotated[
-        str | None,
-        typer.Option("--token-env", help="Environment variable with the bearer token."),
-    ] = None,
+    token_env: TokenVariable = None,
     record: Annotated[
         Path | None, typer.Option("--record", help="Write a recording; of several, one file each.")
     ] = None,
@@ -57,9 +55,6 @@ def watch(
     readonly: Annotated[
         bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
     ] = False,
-    as_json: Json = False,
-    out: Out = None,
-    quiet: Quiet = False,
     lang: Lang = None,
     theme: Theme = None,
 ) -> None:
@@ -69,10 +64,10 @@ def watch(
         if record is not None or prometheus_port is not None:
             raise ConfigError("--record and --prometheus-port need more than one look; drop --once")
         report = look(watched, interval)
-        emit(report, as_json, out, _show)
+        output.finish(report, show=lambda: _show(report))
         live = all(target["state"] == "live" for target in report["targets"])
         raise typer.Exit(Exit.PASSED if live else Exit.UNREACHABLE)
-    if as_json or out is not None:
+    if output.as_json or output.files:
         raise ConfigError("--json and --out need --once")
     headless = not sys.stdout.isatty()
     if headless and record is None and prometheus_port is None:
@@ -85,7 +80,7 @@ def watch(
         if record is not None:
             stack.enter_context(_recording(watched, record))
         if headless:
-            _stay(watched, quiet)
+            _stay(watched, output)
         else:
             from console.commands.up import run_console
             from console.control.watching import build_watch
@@ -216,7 +211,7 @@ def _beside(path: Path, name: str) -> Path:
     return path.with_name(f"{path.stem}-{plain}{path.suffix}")
 
 
-def _stay(fleet: Fleet, quiet: bool) -> None:
+def _stay(fleet: Fleet, output: Output) -> None:
     """Without a screen, until interrupted; what happens is told on standard error."""
     import time
 
@@ -225,8 +220,8 @@ def _stay(fleet: Fleet, quiet: bool) -> None:
     def tell() -> None:
         for engine in fleet.engines.values():
             told[engine.name], events = engine.happened(told[engine.name])
-            for event in events if not quiet else ():
-                typer.echo(f"evewatch: {engine.name}: {event.text}", err=True)
+            for event in events:
+                output.note(f"{engine.name}: {event.text}")
 
     fleet.start()
     try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-import unicodedata
 
 from engine.snapshot import Percentiles
+from playbooks.reports.text import clean as clean
 
 MISSING = "–"
 ENOUGH = {"p50": 1, "p90": 10, "p99": 100}
@@ -122,20 +122,3 @@ def clock(unix: float | None) -> str:
         return time.strftime("%H:%M:%S", time.localtime(unix))
     except (OverflowError, ValueError, OSError):
         return MISSING
-
-
-def clean(text: str) -> str:
-    """Text that cannot steer the terminal: control and invisible characters made visible.
-
-    Model output, file names and remote error texts are not ours to trust.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _visible(c) for c in text)
-
-
-def _visible(char: str) -> str:
-    if unicodedata.category(char) == "Zs" or char in "\t\n\r":
-        return " "
-    code = ord(char)
-    return chr(0x2400 + code) if code < 0x20 else "�"

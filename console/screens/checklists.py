@@ -192,7 +192,7 @@ class ChecklistScreen(ListScreen[AnsweredItem]):
     def _signed(self, texts: dict[str, str] | None) -> None:
         if texts is None:
             return
-        from playbooks.reports.checkdoc import checklist_record
+        from playbooks.optlog.checklog import checklist_record
         from playbooks.runs.checklist import conclude
 
         app, filled = self.console_app, self.filled
@@ -219,7 +219,7 @@ def _padded(span: Span, width: int) -> Line:
 
 def export_outcome(app: ConsoleSurface, filled: FilledChecklist) -> None:
     def made(path: Path, fmt: str) -> str:
-        from playbooks.reports.report import WRITERS
+        from playbooks.reports.formats import WRITERS
         from playbooks.runs.checklist import conclude
 
         target = app.bridge.poll().source.target

@@ -41,7 +41,7 @@ class RunScreen(PageScreen):
             return
 
         def made(path: Path, fmt: str) -> str:
-            from playbooks.reports.report import WRITERS
+            from playbooks.reports.formats import WRITERS
 
             return str(WRITERS[f".{fmt}"](report))
 

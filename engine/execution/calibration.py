@@ -137,13 +137,13 @@ class Calibration:
             raise ConfigError(f"calibration {path}: cannot be read ({error})") from error
         if not isinstance(data, dict) or data.get("kind") != KIND or data.get("schema") != SCHEMA:
             raise ConfigError(
-                f"calibration {path}: not a calibration; `evewatch calibrate` writes one"
+                f"calibration {path}: not a calibration; `evewatch model calibrate` writes one"
             )
         try:
             return cls._parse(data)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"calibration {path}: damaged ({error!r}); run `evewatch calibrate` again"
+                f"calibration {path}: damaged ({error!r}); run `evewatch model calibrate` again"
             ) from error
 
     @classmethod
@@ -251,7 +251,7 @@ def rounded_up(x: torch.Tensor) -> torch.Tensor:
 
 
 def user_file(identity: str) -> Path:
-    """Where `evewatch calibrate` keeps a model's calibration."""
+    """Where `evewatch model calibrate` keeps a model's calibration."""
     return user_folder() / KIND / f"{identity}.json"
 
 
@@ -276,7 +276,7 @@ def for_engine(config: EngineConfig, spec: ModelSpec, identity: str) -> Calibrat
     if needs_calibration(FORMATS[config.kv_format]):
         raise ConfigError(
             f"kv_format: {config.kv_format} takes its scales from a calibration and "
-            f"{spec.name} has none; run `evewatch calibrate --model {config.model}`"
+            f"{spec.name} has none; run `evewatch model calibrate --model {config.model}`"
         )
     return None
 
@@ -290,11 +290,11 @@ def _check_match(calibration: Calibration, path: Path, spec: ModelSpec, identity
     if calibration.identity != identity:
         raise ConfigError(
             f"calibration {path}: is of {calibration.model} ({calibration.identity}), "
-            f"not of {spec.name} ({identity}); run `evewatch calibrate` for this model"
+            f"not of {spec.name} ({identity}); run `evewatch model calibrate` for this model"
         )
     shape = (spec.layers, spec.kv_heads, spec.head_dim)
     if tuple(calibration.k_max.shape) != shape:
         raise ConfigError(
             f"calibration {path}: has {list(calibration.k_max.shape)} ranges and {spec.name} "
-            f"{list(shape)} channels; run `evewatch calibrate` again"
+            f"{list(shape)} channels; run `evewatch model calibrate` again"
         )

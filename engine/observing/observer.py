@@ -150,7 +150,7 @@ class Observer:
             self._loop.telemetry.event(
                 "saturation",
                 f"{clipped:.1%} of K and V values were clipped: the calibration does not fit this "
-                "work; run `evewatch calibrate` on prompts like it, or use int8_channel",
+                "work; run `evewatch model calibrate` on prompts like it, or use int8_channel",
                 limit=True,
             )
 

@@ -47,7 +47,7 @@ def static_scale_clips(e: Evidence) -> Finding | None:
         "static_scale_clips",
         confidence(e.clipped, CLIPPED, 5 * CLIPPED),
         (f"static scales clipped {e.clipped:.1%} of K and V (limit {CLIPPED:.0%})",),
-        "run `evewatch calibrate` on prompts like the real ones, or use int8_channel",
+        "run `evewatch model calibrate` on prompts like the real ones, or use int8_channel",
         RESTART,
         "a calibration on this work that clips as much",
     )
@@ -65,7 +65,7 @@ def outlier_channel(e: Evidence) -> Finding | None:
             *e.suspects[:SHOWN],
         ),
         "keep those channels in high precision: kv_format int8_channel, and "
-        "`evewatch calibrate` for the outlier plane; fp16 meanwhile",
+        "`evewatch model calibrate` for the outlier plane; fp16 meanwhile",
         RESTART,
         "int8_channel with those channels in the outlier plane is no better",
     )

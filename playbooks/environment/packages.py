@@ -63,7 +63,7 @@ def judge_triton(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
             facts.triton or "–",
             f"cannot be imported: {facts.triton_error}",
             "repair it: without it the GPU runs the slow reference kernels "
-            "(--require-triton makes that an error)",
+            "(--set require_triton=true makes that an error)",
             "vllm#39664",
         )
     elif facts.triton is None:

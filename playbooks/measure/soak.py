@@ -78,6 +78,7 @@ def run_soak(
         "served": soak.served,
         "slopes": slopes(soak.looks),
         "grew": [asdict(one) for one in grown],
+        "held": soak.held,
         "storms": [asdict(storm) | {"clean": storm.clean} for storm in storms],
         "looks": [_row(look) for look in soak.looks],
         "seconds": round(time.monotonic() - start, 1),
@@ -120,6 +121,8 @@ class _Soak:
         self.engine, self.spec, self._progress = engine, spec, progress
         self.served = 0
         self.looks: list[Look] = []
+        self.held: dict[str, dict[str, int]] = {}
+        """What requests hold by class: before, during and after a wave."""
         self.classes: list[tuple[int, Counter[str]]] = []
         self._rng = np.random.default_rng(spec.seed)
         self.total = spec.wave * spec.waves + (4 * STORM if spec.storms else 0)
@@ -130,7 +133,9 @@ class _Soak:
     def waves(self) -> None:
         spec = self.spec
         for _ in range(WARM_UP_WAVES):
+            self.held["before"] = self.engine.ledger().totals
             self._wave(min(spec.wave, STORM))
+            self.held["after"] = self.engine.ledger().totals
         self.served = 0
         end = None if spec.duration_s is None else time.monotonic() + spec.duration_s
         done = 0
@@ -152,6 +157,8 @@ class _Soak:
         long = SamplingParams(max_tokens=LONG, ignore_eos=True)  # they are still there to cancel
         every = CANCEL_EVERY
         streams = [self._send(PROMPT, short if (i + 1) % every else long) for i in range(count)]
+        streams[0].next(ANSWER_S)
+        self.held.setdefault("during", self.engine.ledger().totals)
         for i, stream in enumerate(streams):
             if (i + 1) % every == 0:
                 if i % 2:

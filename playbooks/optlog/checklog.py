@@ -64,7 +64,7 @@ def soak_record(report: dict[str, Any], config: EngineConfig) -> Record:
 
 
 def selftest_record(report: dict[str, Any], config: EngineConfig) -> Record:
-    """Of `evewatch check --self-test`."""
+    """Of `evewatch playbook selftest`."""
     return Record(
         title=f"Self-test of the diagnosis: {report['verdict']}",
         why="a diagnosis is worth what it finds when something is known to be wrong",
@@ -77,4 +77,35 @@ def selftest_record(report: dict[str, Any], config: EngineConfig) -> Record:
         problems=tuple(f"{row['fault'] or 'healthy'}: the first finding was {row['first']}"
                        for row in report["rows"] if not row["found"]),
         environment=provenance_of(config),
+    )  # fmt: skip
+
+
+DECISIONS = {"pass": "adopt", "warn": "adopt"}
+"""What a signed-off list means for what it is about; all else is on hold."""
+
+
+def checklist_record(report: dict[str, Any], artifacts: tuple[str, ...] = ()) -> Record:
+    """Of a list that somebody has signed off, with everything that was still open."""
+    still_open = [row for row in report["items"] if row["verdict"] != "pass"]
+    return Record(
+        title=f"Checklist {report['name']} signed off: {report['verdict']}",
+        why=report["title"],
+        how={
+            "command": "checklist",
+            "target": report["target"],
+            **report["counts"],
+            "items": [
+                {"item": row["id"], "verdict": row["verdict"], "found": row["evidence"],
+                 "by": row["by"] or ("tool" if row["kind"] == "auto" else None)}
+                for row in report["items"]
+            ],
+        },
+        problems=tuple(
+            f"{row['severity']} {row['verdict']}: {row['text']} ({row['evidence']})"
+            for row in still_open
+        ),
+        decision=DECISIONS.get(report["verdict"], "hold"),
+        operator=report["signed_off_by"],
+        environment=provenance_of(),
+        artifacts=artifacts,
     )  # fmt: skip

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +11,8 @@ from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page, text
 from playbooks.optlog.record import LogEffect, Record, plain
 from playbooks.optlog.store import Reading
 from playbooks.reports.document import Table
-from playbooks.reports.report import STYLE, html_table, markdown_rows
+from playbooks.reports.formats import csv_text, html, html_page, html_table, markdown_rows
+from playbooks.reports.text import json_text, markdown
 
 SCHEMA = 1
 TITLE = "Optimization log"
@@ -44,19 +40,13 @@ def export(records: Sequence[Record], reading: Reading, file: Path, fmt: str) ->
 
 
 def as_json(records: Sequence[Record], reading: Reading, file: Path) -> str:
-    report = report_of(records, reading, file)
-    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(report_of(records, reading, file), indent=2) + "\n"
 
 
 def as_csv(records: Sequence[Record], reading: Reading, file: Path) -> str:
     """RFC 4180, numbers as they are; a record without an effect has one row all the same."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    for record in records:
-        for effect in record.effect or (None,):
-            writer.writerow(_csv_row(record, effect))
-    return out.getvalue()
+    rows = [_csv_row(r, effect) for r in records for effect in r.effect or (None,)]
+    return csv_text(COLUMNS, rows)
 
 
 def _csv_row(record: Record, effect: LogEffect | None) -> list[Any]:
@@ -64,8 +54,7 @@ def _csv_row(record: Record, effect: LogEffect | None) -> list[Any]:
     head = [record.id, record.time, record.title, record.operator, record.decision, record.claim]
     names = ("metric", "before", "after", "low", "high", "n", "verdict")
     numbers = [getattr(effect, name) if effect else None for name in names]
-    row = [*head, what, record.why, *numbers, "; ".join(record.problems), record.rollback]
-    return ["" if cell is None else cell for cell in row]
+    return [*head, what, record.why, *numbers, "; ".join(record.problems), record.rollback]
 
 
 def _lead(records: Sequence[Record], reading: Reading) -> Iterator[Block]:
@@ -93,44 +82,30 @@ def as_markdown(records: Sequence[Record], reading: Reading, file: Path) -> str:
 def _markdown(block: Block) -> str:
     match block:
         case Heading(text, level):
-            return f"{'#' * level} {_inline(text)}"
+            return f"{'#' * level} {markdown(text)}"
         case Paragraph(text):
-            return _inline(text)
+            return markdown(text)
         case Bullets(items):
-            return "\n".join(f"- {_inline(item)}" for item in items)
+            return "\n".join(f"- {markdown(item)}" for item in items)
         case Table():
-            cells = [[_inline(str(cell)) for cell in row] for row in block.texts()]
-            return "\n".join(markdown_rows(Table(block.title, block.columns, cells)))
-
-
-def _inline(text: str) -> str:
-    """One line, in which nothing is taken for HTML or for a list, a heading or a quote."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    text = re.sub(r"([*`\[\]])", r"\\\1", text)
-    return re.sub(r"^(\d*)([#>+.)-])(?=\s)", r"\1\\\2", text)
+            return "\n".join(markdown_rows(block))
 
 
 # --- HTML ---------------------------------------------------------------------------------
 
 
 def as_html(records: Sequence[Record], reading: Reading, file: Path) -> str:
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{TITLE}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(_html(block) for block in _blocks(records, reading))
-        + "\n</body></html>\n"
-    )
+    return html_page(TITLE, map(_html, _blocks(records, reading)))
 
 
 def _html(block: Block) -> str:
     match block:
         case Heading(text, level):
-            return f"<h{level}>{escape(text)}</h{level}>"
+            return f"<h{level}>{html(text)}</h{level}>"
         case Paragraph(text):
-            return f"<p>{escape(text)}</p>"
+            return f"<p>{html(text)}</p>"
         case Bullets(items):
-            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+            return "<ul>" + "".join(f"<li>{html(item)}</li>" for item in items) + "</ul>"
         case Table():
             return html_table(block)
 

@@ -68,6 +68,14 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """Names and what is to be said of each; an empty name goes on with the one before."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Line:
     """One curve; `low` and `high` are its interval where it has one."""
 
@@ -110,10 +118,19 @@ class Document:
     """The result with every column, for files: CSV, Markdown and HTML. None: the first table."""
     charts: list[Chart] = field(default_factory=list)
     bars: list[Bars] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     """The result's entries as they are: what a JSON-lines file holds."""
+
+    @property
+    def result(self) -> Table:
+        """What a CSV file holds."""
+        if self.full is not None or self.tables:
+            return self.full or self.tables[0]
+        rows = [(facts.title, name, text) for facts in self.facts for name, text in facts.rows]
+        return Table(self.title, [Column("about"), Column("what"), Column("text")], rows)
 
 
 def flat(report: dict[str, Any], prefix: str = "") -> list[tuple[str, Cell]]:

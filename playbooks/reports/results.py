@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import user_folder
+from playbooks.reports.text import json_text
 
 KEPT = 200
 """Files of one kind; the oldest go."""
@@ -34,7 +35,7 @@ def save(report: dict[str, Any]) -> Path:
         folder().mkdir(parents=True, exist_ok=True)
         path = folder() / f"{kind}-{stamp}{tail}"  # names sort by time
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(report, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
+        part.write_text(json_text(report) + "\n", "utf-8")
         part.replace(path)  # a reader never sees half a file
         for old in sorted(folder().glob(f"{kind}-*.json"))[:-KEPT]:
             old.unlink()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from html import escape
+import re
+from collections.abc import Callable, Iterator, Sequence
+from html import escape as html_escape
 
 from playbooks.reports.document import Bars, Chart, Line
+from playbooks.reports.text import clean
 
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 80, 20, 16, 40
@@ -15,6 +17,10 @@ PALETTE = (
     "#a475f9", "#4ac26b",
 )  # fmt: skip
 Place = Callable[[float], float]
+
+
+def escape(text: str) -> str:
+    return html_escape(clean(text))
 
 
 def chart_svg(chart: Chart) -> str:
@@ -42,6 +48,17 @@ def chart_svg(chart: Chart) -> str:
             f"{escape(name)} {at:g}</text>"
         )
     return _svg(HEIGHT, chart.title, inside)
+
+
+def stacked(drawings: Sequence[str], style: str) -> str:
+    """A file of its own: the drawings one below the other, with their style."""
+    heights = [int(re.search(r'height="(\d+)"', one)[1]) for one in drawings]  # type: ignore[index]
+    tops = [sum(heights[:i]) for i in range(len(heights))]
+    inside = [
+        one.replace("<svg ", f'<svg y="{y}" ', 1) for one, y in zip(drawings, tops, strict=True)
+    ]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {sum(heights)}">'
+    return f"{head}<style>{style}</style>{''.join(inside)}</svg>\n"
 
 
 def _svg(height: int, title: str, inside: list[str]) -> str:

@@ -19,7 +19,7 @@ from engine.errors import ConfigError, EngineError
 from playbooks.diagnosis import FACTS, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
 from playbooks.optlog.record import plain
-from playbooks.reports.reportfolder import ReportFolder, own_folder
+from playbooks.reports.folder import ReportFolder, own_folder
 from playbooks.runs.events import (
     GateJudged,
     Listener,

@@ -6,7 +6,6 @@ that come from here and in nothing else: they end with their step, and with them
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.trial import warm_up
 
-KEY_VARIABLE = "EVEWATCH_API_KEY"
 Touch = Callable[[Engine], AbstractContextManager[None]]
 """Changes a running engine that nobody uses yet; leaving puts everything back."""
 
@@ -97,14 +95,12 @@ class Site:
 
 @dataclass(frozen=True)
 class UrlSite:
-    """An engine somewhere else. The bearer token is in EVEWATCH_API_KEY."""
+    """An engine somewhere else."""
 
     url: str
     api: str = "completions"
-
-    @property
-    def key(self) -> str | None:
-        return os.environ.get(KEY_VARIABLE) or None
+    key: str | None = field(default=None, repr=False)
+    """Bearer token."""
 
     @property
     def spec(self) -> EndpointSpec:

@@ -33,8 +33,8 @@ def run(*arguments):
 
 
 def tiny(folder, *more):
-    return ("canary", "--model", folder, "--kernels", "reference", "--max-batch", 8,
-            "--token-budget", 64, "--kv-memory", "4M", "--lengths", "lognormal:8,3,0.3",
+    return ("canary", "--model", folder, "--set", "kernels=reference", "--max-batch", 8,
+            "--set", "token_budget=64", "--kv-memory", "4M", "--lengths", "lognormal:8,3,0.3",
             "--arrivals", "poisson:60", "--waive", "quality,memory", "--min-samples", 30,
             *more)  # fmt: skip
 
@@ -42,7 +42,7 @@ def tiny(folder, *more):
 def test_two_engines_on_real_time(folder):
     """The candidate cannot serve most requests: it goes back, and the log says so."""
     times = ("--least", 1, "--hold", 30, "--stages", "30,100", "--json", "--quiet")
-    done = run(*tiny(folder, "--set", "max_model_len=9", *times))
+    done = run(*tiny(folder, "--change", "max_model_len=9", *times))
     assert done.exit_code == Exit.GATE_FAILED, done.output
     report = json.loads(done.stdout)
     assert list(violations(report, schema_of("canary"))) == []
@@ -56,7 +56,7 @@ def test_two_engines_on_real_time(folder):
 
 def test_undecided_has_its_own_code_and_nothing_is_logged_when_not_wanted(folder, tmp_path):
     times = ("--least", 0.5, "--hold", 1, "--stages", "50", "--tail-ratio", 1.001, "--no-log")
-    done = run(*tiny(folder, "--set", "max_waiting=99", *times, "--out", tmp_path / "c.json"))
+    done = run(*tiny(folder, "--change", "max_waiting=99", *times, "--out", tmp_path / "c.json"))
     assert done.exit_code == Exit.INCONCLUSIVE, done.output
     assert "undecided" in done.stdout
     assert "canary: 50 % of the users to the candidate" in done.stderr
@@ -68,21 +68,24 @@ def test_undecided_has_its_own_code_and_nothing_is_logged_when_not_wanted(folder
     ("arguments", "why"),
     [
         ((), "nothing to try"),
-        (("--set", "max_batch"), "expected setting=value"),
-        (("--set", "speed=9"), "unknown setting"),
-        (("--set", "max_batch=32"), "are the same"),
-        (("--set", "max_batch=8", "--stages", "50,10"), "rising"),
-        (("--set", "max_batch=8", "--stages", "a"), "percentages"),
-        (("--set", "max_batch=8", "--time-scale", "0"), "time_scale"),
-        (("--set", "max_batch=8", "--min-samples", "5"), "min_samples"),
-        (("--set", "max_batch=8", "--waive", "luck"), "waive"),
-        (("--set", "max_batch=8", "--export", "x.pdf"), "ending in"),
-        (("--set", "max_batch=8", "--arrivals", "luck:1"), "arrivals"),
+        (("--change", "max_batch"), "expected setting=value"),
+        (("--change", "speed=9"), "unknown setting"),
+        (("--change", "max_batch=32"), "are the same"),
+        (("--change", "max_batch=8", "--stages", "50,10"), "rising"),
+        (("--change", "max_batch=8", "--stages", "a"), "percentages"),
+        (("--change", "max_batch=8", "--time-scale", "0"), "--time-scale"),
+        (("--change", "max_batch=8", "--min-samples", "5"), "--min-samples"),
+        (("--change", "max_batch=8", "--waive", "luck"), "waive"),
+        (("--change", "max_batch=8", "--out", "x.pdf"), "ending in"),
+        (("--change", "max_batch=8", "--arrivals", "luck:1"), "arrivals"),
         (("--baseline", "http://a"), "--candidate URL is missing"),
         (("--candidate", "http://a"), "--baseline URL is missing"),
         (("--baseline", "http://a", "--candidate", "http://a"), "are the same"),
         (("--baseline", "http://a", "--candidate", "b"), "expected embedded"),
-        (("--baseline", "http://a", "--candidate", "http://b", "--set", "max_batch=8"), "--set"),
+        (
+            ("--baseline", "http://a", "--candidate", "http://b", "--change", "max_batch=8"),
+            "--change",
+        ),
         (("--baseline", "http://a", "--candidate", "http://b", "--max-batch", "8"), "--max-batch"),
     ],
 )

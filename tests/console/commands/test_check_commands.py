@@ -1,4 +1,4 @@
-"""check, playbook and soak: exit codes, data on standard output, bad input in one line."""
+"""check and playbook: exit codes, data on standard output, bad input in one line."""
 
 import json
 
@@ -42,11 +42,11 @@ def run(*arguments):
 
 
 def tiny(folder):
-    return ("--model", folder, "--kernels", "cpu", "--max-batch", 16, "--kv-memory", "8M")
+    return ("--model", folder, "--set", "kernels=cpu", "--max-batch", 16, "--kv-memory", "8M")
 
 
 def test_a_check_that_passes(folder, tmp_path):
-    done = run("check", "tiny.toml", *tiny(folder), "--json", "--report", "r")
+    done = run("check", "tiny.toml", *tiny(folder), "--json", "--folder", "r")
     assert done.exit_code == Exit.PASSED, done.output
     report = json.loads(done.stdout)
     assert (report["kind"], report["verdict"]) == ("check", "pass")
@@ -92,8 +92,11 @@ def test_exit_codes(folder, options, code, first):
         (("playbook", "show", "nix"), "there are batch_tuning"),
         (("playbook", "new", "x.txt"), "ending in .toml"),
         (("playbook", "new", "tiny.toml"), "exists already"),
-        (("soak", "--waves", "2"), "waves: expected at least 4"),
-        (("soak", "--duration", "x"), "is not a time"),
+        (("check", "tiny.toml", "--with", "waves=2"), "waves: expected at least 4"),
+        (("check", "tiny.toml", "--with", "duration_s=x"), "is not a time"),
+        (("check", "tiny.toml", "--with", "waves"), "expected step.parameter=value"),
+        (("check", "tiny.toml", "--with", "soak.speed=2"), "known: soak.requests"),
+        (("check", "soak", "--with", "requests=2"), "say which: soak.requests, load.requests"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_line(arguments, message):
@@ -132,8 +135,8 @@ def test_the_faults_are_listed():
 
 
 def test_a_self_test_prints_its_table(folder):
-    done = run("check", "--self-test", "--inject", "leak_pages", "--seeds", 0, *tiny(folder),
-               "--token-budget", 256, "--quiet")  # fmt: skip
+    done = run("playbook", "selftest", "--inject", "leak_pages", "--seeds", 0, *tiny(folder),
+               "--set", "token_budget=256", "--quiet")  # fmt: skip
     assert done.exit_code == Exit.PASSED, done.output
     assert "leak_pages" in done.stdout
     assert "confidence" in done.stdout
@@ -141,14 +144,18 @@ def test_a_self_test_prints_its_table(folder):
     assert record.title == "Self-test of the diagnosis: pass"
 
 
-def test_a_soak_of_its_own(folder):
-    done = run("soak", *tiny(folder), "--requests", 48, "--waves", 6, "--json", "--quiet")
+def test_a_soak_says_what_requests_held(folder):
+    """Before, during and after: what the ledger counts, and nothing is left of it."""
+    command = ("check", "tiny.toml", *tiny(folder), "--with", "soak.storms=false")
+    done = run(*command, "--json", "--quiet", "--no-log")
     assert done.exit_code == Exit.PASSED, done.output
-    report = json.loads(done.stdout)
-    assert (report["kind"], report["verdict"]) == ("soak", "pass")
-    text = run("soak", *tiny(folder), "--requests", 48, "--waves", 6, "--no-storms", "--no-log")
-    assert "Per request served" in text.stdout
-    assert len(OptLog().read().records) == 1
+    (step,) = json.loads(done.stdout)["steps"]
+    assert step["parameters"]["storms"] is False
+    held = step["report"]["held"]
+    assert held["during"]["requests"] > 0
+    assert held["after"] == held["before"]
+    text = run(*command, "--quiet", "--no-log").stdout
+    assert "Per request served" in text and "Held by requests" in text
 
 
 def test_a_check_of_an_engine_at_a_url(folder, tmp_path):

@@ -98,7 +98,7 @@ def test_generate_json_is_one_object(evewatch, folder, tmp_path):
 def test_bench_json_on_stdout_only(evewatch, folder, short_roofline):
     done = evewatch(
         "bench", "--model", folder, "--requests", "4", "--prompt-mean", "10", "--output-mean", "5",
-        "--max-batch", "4", "--token-budget", "16", "--kv-memory", "4M", "--json",
+        "--max-batch", "4", "--set", "token_budget=16", "--kv-memory", "4M", "--json",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
@@ -109,17 +109,10 @@ def test_bench_json_on_stdout_only(evewatch, folder, short_roofline):
 def test_bench_for_people(evewatch, folder, short_roofline):
     done = evewatch(
         "bench", "--model", folder, "--requests", "2", "--prompt-mean", "8", "--output-mean", "4",
-        "--kv-memory", "16M", "--kernels", "reference",
+        "--kv-memory", "16M", "--set", "kernels=reference",
     )  # fmt: skip
     assert done.returncode == 0
     assert "roofline" in done.stdout
-
-
-def test_the_ledger_is_empty_afterwards(evewatch, folder):
-    done = evewatch("ledger", "--model", folder, "--requests", "6", "--kv-memory", "16M", "--json")
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["verdict"], report["left"]) == (0, "pass", {})
-    assert report["during"]["requests"] > 0
 
 
 def test_model_info(evewatch, folder):
@@ -145,6 +138,59 @@ def test_model_info(evewatch, folder):
 )
 def test_bad_input_gets_one_line_and_exit_2(evewatch, arguments, words):
     assert_refused(evewatch(*arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "now"),
+    [
+        (["soak"], "`evewatch check soak`"),
+        (["ledger", "--json"], "`evewatch check soak`"),
+        (["options", "--sort", "gain"], "`evewatch explain --options`"),
+        (["calibrate", "--out", "c.json"], "`evewatch model calibrate`"),
+        (["check", "--self-test"], "`--self-test` is now `evewatch playbook selftest`"),
+        (["check", "quick_check", "--report", "r"], "`--report DIR` is now `--folder DIR`"),
+        (["compare", "--export", "c.md"], "`--export FILE` is now `--out FILE`"),
+        (["bench", "--token-budget", "64"], "`--token-budget N` is now `--set token_budget=N`"),
+        (["serve", "--dynamic"], "`--dynamic` is now `--set dynamic_batch=true`"),
+        (["quality", "--page-tokens=32"], "`--page-tokens N` is now `--set page_tokens=N`"),
+        (["checklist", "run", "x", "--seconds", "3"], "`--duration TIME`"),
+        (["up", "--engine", "http://h:1"], "`evewatch watch http://h:1`"),
+    ],
+)
+def test_an_old_name_says_the_new_one(evewatch, arguments, now):
+    assert_refused(evewatch(*arguments), now)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench", "--set", "token_bugdet=64"], ["token_bugdet", "did you mean token_budget"]),
+        (["bench", "--set", "token_budget"], ["expected setting=value"]),
+        (["bench", "--set", "token_budget=lots"], ["token_budget", "not a number"]),
+        (["bench", "--set", "max_batch=4", "--max-batch", "8"], ["--max-batch and with --set"]),
+        (["bench", "--sead", "1"], ["bench", "--sead", "--seed"]),
+        (["bnech"], ["bnech", "bench"]),
+        (["load", "--duration", "soon"], ["--duration", "90s"]),
+        (["load", "--target", "http://h:1", "--token-env", "NOT_SET"], ["--token-env", "NOT_SET"]),
+        (["env", "--out", "e.svg"], ["--out e.svg", ".json"]),
+        (["sweep", "--out", "no/such/s.svg"], ["no folder"]),
+        (["load", "--requests", "many"], ["--requests", "integer"]),
+        (["explain", "p99", "--options"], ["--options"]),
+    ],
+)
+def test_what_is_misspelt_is_one_line_and_a_suggestion(evewatch, arguments, words):
+    assert_refused(evewatch(*arguments), *words)
+
+
+def test_every_command_stands_in_help_under_its_heading(evewatch):
+    from console.commands.index import COMMANDS, HEADINGS
+
+    lines = evewatch("--help").stdout.splitlines()
+    for heading in HEADINGS:
+        assert f"{heading}:" in lines
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= set(COMMANDS)
+    for name in COMMANDS:
+        assert "Usage" in evewatch(name, "--help").stdout
 
 
 def test_settings_come_from_file_environment_and_flags(evewatch, folder, tmp_path, short_roofline):

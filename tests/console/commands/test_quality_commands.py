@@ -1,4 +1,4 @@
-"""`evewatch quality` and `evewatch calibrate`: output, exit codes, refusals."""
+"""`evewatch quality` and `evewatch model calibrate`: output, exit codes, refusals."""
 
 import json
 
@@ -6,8 +6,9 @@ import pytest
 
 from builders import tiny_spec, tiny_tensors
 from console.cli import main
-from console.commands.quality import number, one_line
 from model_files import write_hf
+from playbooks.reports.documents.quality import number
+from playbooks.reports.text import one_line
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,14 @@ def run(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "home"))
 
     def call(*words):
-        arguments = ["evewatch", *map(str, words), "--model", str(model), "--kernels", "reference"]
+        arguments = [
+            "evewatch",
+            *map(str, words),
+            "--model",
+            str(model),
+            "--set",
+            "kernels=reference",
+        ]
         monkeypatch.setattr("sys.argv", arguments)
         with pytest.raises(SystemExit) as end:
             main()
@@ -62,7 +70,7 @@ def test_the_report_reads_well(run, cases, tmp_path):
         tmp_path / "r.json",
     )
     assert code == 3
-    for words in ("mean KL divergence", "control", "injected: layer", "own-1", "inconclusive"):
+    for words in ("mean KL divergence", "control", "injected", "own-1", "inconclusive"):
         assert words in out
     assert json.loads((tmp_path / "r.json").read_text())["kind"] == "quality"
 
@@ -70,13 +78,13 @@ def test_the_report_reads_well(run, cases, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--kv-format", "int8_static"], "evewatch calibrate"),
+        (["--kv-format", "int8_static"], "evewatch model calibrate"),
         (["--kv-format", "int4"], "int4"),
         (["--baseline", "fp8"], "fp8"),
         (["--cases", "missing.toml"], "missing.toml: cannot be read"),
         (["--no-golden"], "no cases"),
-        (["--calibration", "missing.json"], "missing.json: cannot be read"),
-        (["--kv-format", "fp16", "--zero-point"], "zero_point"),
+        (["--set", "calibration=missing.json"], "missing.json: cannot be read"),
+        (["--kv-format", "fp16", "--set", "zero_point=true"], "zero_point"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(run, flags, says):
@@ -86,7 +94,7 @@ def test_bad_input_is_one_line_and_code_2(run, flags, says):
 
 
 def test_calibrate_then_the_static_format_starts(run, cases):
-    code, out, _ = run("calibrate", "--json")
+    code, out, _ = run("model", "calibrate", "--json")
     report = json.loads(out)
     assert code == 0 and report["kind"] == "calibrate" and report["schema"] == 1
     code, out, _ = run(
@@ -98,7 +106,7 @@ def test_calibrate_then_the_static_format_starts(run, cases):
 def test_calibrate_says_what_stands_out_and_where_it_wrote(run, tmp_path):
     prompts = tmp_path / "p.txt"
     prompts.write_text("One, two, three. " * 10)
-    code, out, _ = run("calibrate", "--prompts", prompts, "--out", tmp_path / "c.json")
+    code, out, _ = run("model", "calibrate", "--prompts", prompts, "--save", tmp_path / "c.json")
     assert code == 0
     assert "their head's median" in out and "farthest out by layer" in out
     assert str(tmp_path / "c.json") in out.replace("\n", "")

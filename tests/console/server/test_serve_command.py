@@ -28,7 +28,7 @@ def test_serve_answers_and_ends_in_order(tmp_path, kind):
     port = free_port()
     command = [
         sys.executable, "main.py", "serve", "--model", str(folder), "--port", str(port),
-        "--kernels", "reference", "--kv-memory", "8M", "--served-model-name", "mine",
+        "--set", "kernels=reference", "--kv-memory", "8M", "--served-model-name", "mine",
     ]  # fmt: skip
     environment = os.environ | {"EVEWATCH_HOME": str(tmp_path), "EVEWATCH_API_KEY": "long-enough"}
     server = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)

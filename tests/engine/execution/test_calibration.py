@@ -152,7 +152,7 @@ def test_the_users_calibration_is_found_by_the_models_identity(home):
 
 @pytest.mark.parametrize("fmt", ["int8_static", "int8_tensor"])
 def test_a_static_format_without_calibration_says_what_to_run(home, fmt):
-    with pytest.raises(ConfigError, match="evewatch calibrate --model embedded"):
+    with pytest.raises(ConfigError, match="evewatch model calibrate --model embedded"):
         calibration.for_engine(EngineConfig(kv_format=fmt), SPEC, "tiny-llama-0")
 
 
@@ -168,7 +168,7 @@ def test_a_calibration_of_another_shape_is_refused(tmp_path):
     path = tmp_path / "c.json"
     make().save(path)
     config = EngineConfig(calibration=str(path))
-    with pytest.raises(ConfigError, match="run `evewatch calibrate` again"):
+    with pytest.raises(ConfigError, match="run `evewatch model calibrate` again"):
         calibration.for_engine(config, tiny_spec(layers=3), "tiny-llama-0")
 
 

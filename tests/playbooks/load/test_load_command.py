@@ -12,7 +12,8 @@ import pytest
 
 from builders import tiny_spec, tiny_tensors
 from console.cli import main
-from console.commands.load import exit_code, load_table, progress_text
+from console.commands.load import exit_code, progress_text
+from console.commands.terminal import show_report
 from load_stub import StubServer, timed
 from model_files import write_hf
 from playbooks.load.client import Progress
@@ -63,7 +64,7 @@ def server():
     loop.close()
 
 
-ENGINE = ("--kv-memory", "16M", "--max-batch", "8", "--token-budget", "32")
+ENGINE = ("--kv-memory", "16M", "--max-batch", "8", "--set", "token_budget=32")
 
 
 def test_json_is_one_object_and_the_lines_are_the_requests(load, folder, tmp_path):
@@ -171,7 +172,7 @@ def test_the_table_of_a_run_without_answers(load, capsys):
     _, out, _ = load(
         "--target", "null", "--arrivals", "poisson:0.001", "--duration", "0.1", "--json"
     )
-    load_table(json.loads(out))
+    show_report(json.loads(out))
     shown = capsys.readouterr().out
-    assert "verdict      inconclusive" in shown
+    assert "verdict     inconclusive" in shown
     assert "no request was due" in shown

@@ -122,7 +122,7 @@ def test_nothing_runs_when_the_static_format_has_no_calibration(
     config, spec, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="evewatch calibrate"):
+    with pytest.raises(ConfigError, match="evewatch model calibrate"):
         run_quality(config.with_(kv_format="int8_static"), spec, lambda *_: pytest.fail("it ran"))
 
 

@@ -13,8 +13,9 @@ from engine.errors import ConfigError
 from playbooks.measure.options import option_matrix
 from playbooks.reports import results
 from playbooks.reports.document import Bars, Chart, Line, change, duration, percent, size
-from playbooks.reports.report import WRITERS, as_csv, as_html, as_jsonl, as_markdown, export
+from playbooks.reports.formats import as_csv, as_html, as_jsonl, as_markdown, write
 from playbooks.reports.svg import bars_svg, chart_svg
+from playbooks.reports.text import json_text
 
 BLOCK = {"p50": 10.0, "p90": 1500.0, "p99": None, "mean": 12.5, "n": 40}
 
@@ -80,23 +81,45 @@ def test_markdown_tables_have_as_many_cells_everywhere():
     assert len(cells) == 1
 
 
-@pytest.mark.parametrize("suffix", list(WRITERS))
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".md", ".html"])
 def test_any_report_can_be_exported(tmp_path, suffix):
     for name, report in {
         "options": option_matrix(compared=[]),
-        "load": {"schema": 1, "kind": "load", "latency": {"ttft_ms": BLOCK}, "reasons": ["a|b"]},
+        "other": {"schema": 1, "kind": "other", "latency": {"ttft_ms": BLOCK}, "reasons": ["a|b"]},
     }.items():
         path = tmp_path / f"{name}{suffix}"
-        export(report, path)
+        write(report, path)
         assert path.read_text("utf-8").strip()
         assert "NaN" not in path.read_text("utf-8")
 
 
 def test_a_format_or_folder_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match=r"ending in \.json"):
-        export(sweep_report(), tmp_path / "report.pdf")
+        write(sweep_report(), tmp_path / "report.pdf")
     with pytest.raises(ConfigError, match="cannot be written"):
-        export(sweep_report(), tmp_path / "none" / "report.md")
+        write(sweep_report(), tmp_path / "none" / "report.md")
+
+
+def test_charts_make_a_file_of_their_own(tmp_path):
+    write(sweep_report(), tmp_path / "s.svg")
+    drawn = ElementTree.parse(tmp_path / "s.svg").getroot()
+    inside = drawn.findall("{http://www.w3.org/2000/svg}svg")
+    assert [one.get("y") for one in inside] == ["0", "280"]
+    with pytest.raises(ConfigError, match="no chart"):
+        write(option_matrix(compared=[]), tmp_path / "o.svg")
+
+
+def test_what_others_wrote_is_no_formula_no_markup_and_steers_nothing():
+    evil = "=1+1\x1b[2J|<b>"
+    report = sweep_report() | {"model": evil, "reasons": [evil]}
+    report["points"][0]["doubts"] = evil
+    (first, *_) = csv.DictReader(io.StringIO(as_csv(report)))
+    assert first["counts"] == "'=1+1␛[2J|<b>"
+    text = as_markdown(report)
+    assert "\x1b" not in text and "<b>" not in text and "\\|&lt;b>" in text
+    assert "\x1b" not in as_html(report)
+    assert json.loads(json_text({"x": "\x9b\ud800"})) == {"x": "\x9b\ud800"}
+    assert json_text({"x": "\x9b\ud800"}).isascii()
 
 
 def test_charts_leave_gaps_and_bars_their_legend():

@@ -24,11 +24,18 @@ def check_document(report: dict[str, Any]) -> Document:
     return Document(
         f"{report['title']}: {report['verdict']}",
         lead,
-        tables=[_steps(report), *_findings(report), *_gates(report), *_metrics(report)],
+        tables=[_steps(report), *_findings(report), *_gates(report), *_metrics(report),
+                *_inside(report)],
         sentences=[_words(finding) for finding in report["findings"]],
         warnings=warnings,
         rows=report["steps"],
-    )
+    )  # fmt: skip
+
+
+def _inside(report: dict[str, Any]) -> list[Table]:
+    """What a soak found: more than its metrics tell."""
+    soaks = [row["report"] for row in report["steps"] if row["kind"] == "soak" and row["report"]]
+    return [table for soak in soaks if "held" in soak for table in soak_document(soak).tables]
 
 
 def _steps(report: dict[str, Any]) -> Table:
@@ -93,9 +100,22 @@ def soak_document(report: dict[str, Any]) -> Document:
     return Document(
         f"Soak: {report['verdict']}",
         [f"{report['model']}, {report['served']} requests served, {report['seconds']:.0f} s"],
-        tables=[slopes, storms],
+        tables=[slopes, _held(report["held"]), storms],
         sentences=grew or ["nothing grew, and nothing was left"],
         rows=report["looks"],
+    )
+
+
+def _held(held: dict[str, dict[str, int]]) -> Table:
+    """The ledger before, during and after a wave of requests."""
+    times = ("before", "during", "after")
+    return Table(
+        "Held by requests",
+        [Column("what"), *(Column(time, whole, True) for time in times)],
+        [
+            [name.replace("_", " "), *(held[time][name] for time in times)]
+            for name in held["before"]
+        ],
     )
 
 

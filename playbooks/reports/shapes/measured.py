@@ -1,4 +1,4 @@
-"""The shapes of the measuring commands' reports; docs/schemas/ is made from them.
+"""The shapes of the measuring commands' reports.
 
 A field that may be null has no number because n was too small, or because it does not apply.
 Times are milliseconds, memory bytes, changes relative (−0.3 is 30 % less).
@@ -7,12 +7,6 @@ Times are milliseconds, memory bytes, changes relative (−0.3 is 30 % less).
 from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
-
-from playbooks.canary.shapes import CANARY_SHAPES
-from playbooks.environment.shapes import EnvironmentReport
-from playbooks.optlog.shapes import SHAPES as LOG_SHAPES
-from playbooks.reports.checkshapes import CHECKLIST_SHAPES
-from playbooks.reports.checkupshapes import SHAPES as CHECK_SHAPES
 
 Verdict = Literal["pass", "warn", "fail", "inconclusive"]
 EffectVerdict = Literal["better", "worse", "no difference", "inconclusive"]
@@ -299,14 +293,9 @@ class OptionsReport(TypedDict):
     options: list[OptionRow]
 
 
-REPORTS: dict[str, type] = {
+MEASURED_SHAPES: dict[str, type] = {
     "profile": ProfileReport,
     "sweep": SweepReport,
     "compare": CompareReport,
     "options": OptionsReport,
-    "environment": EnvironmentReport,
-    **CHECKLIST_SHAPES,
-    **LOG_SHAPES,
-    **CHECK_SHAPES,
-    **CANARY_SHAPES,
 }

@@ -6,7 +6,6 @@ kill -9, power) leaves what was done until then. Markdown and HTML follow at the
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.paths import user_folder
 from playbooks.optlog.record import plain
+from playbooks.reports.text import json_text
 
 KEPT = 50
 """Folders under the user's own; the oldest go."""
@@ -60,12 +60,12 @@ class ReportFolder:
 
     def write(self, report: Mapping[str, Any]) -> None:
         """The JSON as it stands now."""
-        text = json.dumps(plain(report), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        text = json_text(plain(report), indent=2) + "\n"
         self._replace(self.json, text)
 
     def finish(self, report: dict[str, Any]) -> None:
         """All three forms."""
-        from playbooks.reports.report import as_html, as_markdown
+        from playbooks.reports.formats import as_html, as_markdown
 
         self.write(report)
         report = plain(report)

@@ -1,4 +1,4 @@
-"""The shapes of the reports of `check`, `check --self-test` and `soak`."""
+"""The shapes of the reports of `check` and its soak, and of `playbook selftest`."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ class SoakReport(TypedDict):
     served: int
     slopes: dict[str, Slope | None]
     grew: list[Grown]
+    held: dict[str, dict[str, int]]
     storms: list[StormResult]
     looks: list[dict[str, Any]]
     seconds: float
@@ -123,7 +124,7 @@ class SelftestReport(TypedDict):
     seconds: float
 
 
-SHAPES: dict[str, type] = {
+CHECK_SHAPES: dict[str, type] = {
     "check": CheckReport,
     "soak": SoakReport,
     "selftest": SelftestReport,

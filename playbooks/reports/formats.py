@@ -1,19 +1,19 @@
-"""Writes reports: JSON, JSON lines, CSV, Markdown, and HTML that needs nothing beside itself."""
+"""Writes reports: JSON, JSON lines, CSV, Markdown, SVG, HTML that stands alone."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
-from playbooks.reports.document import Document, Table
+from playbooks.reports.document import Document, Facts, Table
 from playbooks.reports.documents import document
-from playbooks.reports.svg import bars_svg, chart_svg
+from playbooks.reports.svg import bars_svg, chart_svg, stacked
+from playbooks.reports.text import clean, csv_cell, json_text, markdown
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #ffffff; --faint: #8a93a5;
@@ -27,6 +27,8 @@ div.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13p
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--rule); text-align: left;
   vertical-align: top; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
+dt { color: var(--faint); } dd { margin: 0; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui; }
 svg .faint { fill: var(--faint); } svg .rule { stroke: var(--rule); }
 svg .curve { stroke: var(--curve); fill: none; stroke-width: 2; } svg .dot { fill: var(--curve); }
@@ -35,46 +37,57 @@ svg .note { fill: var(--mark); }
 """
 
 
-def export(report: dict[str, Any], path: Path) -> None:
+def write(report: dict[str, Any], path: Path) -> None:
     """Write it in the format that the file's name ends in. Raises ConfigError."""
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
-        raise ConfigError(f"export {path}: expected a name ending in {', '.join(WRITERS)}")
+        raise ConfigError(f"{path}: expected a name ending in {', '.join(WRITERS)}")
     try:
         path.write_text(writer(report), "utf-8", newline="")
     except OSError as error:
-        raise ConfigError(f"export {path}: cannot be written ({error.strerror})") from error
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def as_json(report: dict[str, Any]) -> str:
-    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(report, indent=2) + "\n"
 
 
 def as_jsonl(report: dict[str, Any]) -> str:
     """The result's entries, one a line, each with the kind of its report."""
     marks = {"schema": report.get("schema"), "kind": report.get("kind")}
-    rows = (marks | row for row in document(report).rows)
-    return "".join(json.dumps(r, allow_nan=False, ensure_ascii=False) + "\n" for r in rows)
+    return "".join(json_text(marks | row) + "\n" for row in document(report).rows)
 
 
 def as_csv(report: dict[str, Any]) -> str:
     """The result's own table, with its numbers as they are (RFC 4180)."""
-    doc = document(report)
-    table = doc.full or doc.tables[0]
+    table = document(report).result
+    return csv_text([column.name for column in table.columns], table.rows)
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([column.name for column in table.columns])
-    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    writer.writerow(head)
+    writer.writerows([csv_cell(cell) for cell in row] for row in rows)
     return out.getvalue()
 
 
 def as_markdown(report: dict[str, Any]) -> str:
     doc = document(report)
-    blocks = [f"# {doc.title}", *doc.lead, *doc.background, *(f"> {note}" for note in doc.warnings)]
-    blocks += ["\n".join(f"- {sentence}" for sentence in doc.sentences)] if doc.sentences else []
+    blocks = [f"# {markdown(doc.title)}", *map(markdown, (*doc.lead, *doc.background))]
+    blocks += [f"> {markdown(note)}" for note in doc.warnings]
+    blocks += ["\n".join(f"- {markdown(text)}" for text in doc.sentences)] if doc.sentences else []
     for table in _all_tables(doc):
-        blocks += [f"## {table.title}", "\n".join(markdown_rows(table))]
+        blocks += [f"## {markdown(table.title)}", "\n".join(markdown_rows(table))]
+    for facts in doc.facts:
+        blocks += [f"## {markdown(facts.title)}"] if facts.title else []
+        blocks += ["\n".join(_markdown_facts(facts))]
     return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_facts(facts: Facts) -> Iterator[str]:
+    for name, text in facts.rows:
+        yield f"- **{markdown(name)}**: {markdown(text)}" if name else f"  - {markdown(text)}"
 
 
 def _all_tables(doc: Document) -> list[Table]:
@@ -83,39 +96,59 @@ def _all_tables(doc: Document) -> list[Table]:
 
 def markdown_rows(table: Table) -> Iterator[str]:
     def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(cells) + " |"
 
-    yield line([column.name for column in table.columns])
+    yield line([markdown(column.name) for column in table.columns])
     yield line(["---:" if column.numeric else "---" for column in table.columns])
     for row in table.texts():
-        yield line([cell.replace("\n", " ") for cell in row])
+        yield line([markdown(cell) for cell in row])
+
+
+def as_svg(report: dict[str, Any]) -> str:
+    """Its charts, one below the other. Raises ConfigError for a report that has none."""
+    doc = document(report)
+    drawn = [*map(bars_svg, doc.bars), *map(chart_svg, doc.charts)]
+    if not drawn:
+        raise ConfigError(f"a {report.get('kind')} report has no chart to draw")
+    return stacked(drawn, STYLE)
 
 
 def as_html(report: dict[str, Any]) -> str:
     doc = document(report)
+    return html_page(doc.title, _html_blocks(doc))
+
+
+def html_page(title: str, blocks: Iterable[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(doc.title)}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(_html_blocks(doc))
+        f"<title>{html(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(blocks)
         + "\n</body></html>\n"
     )
 
 
+def html(text: str) -> str:
+    return escape(clean(text))
+
+
 def _html_blocks(doc: Document) -> Iterator[str]:
-    yield f"<h1>{escape(doc.title)}</h1>"
+    yield f"<h1>{html(doc.title)}</h1>"
     for text in (*doc.lead, *doc.background):
-        yield f'<p class="faint">{escape(text)}</p>'
+        yield f'<p class="faint">{html(text)}</p>'
     for text in doc.warnings:
-        yield f'<p class="warn">{escape(text)}</p>'
+        yield f'<p class="warn">{html(text)}</p>'
     if doc.sentences:
-        yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in doc.sentences) + "</ul>"
+        yield "<ul>" + "".join(f"<li>{html(text)}</li>" for text in doc.sentences) + "</ul>"
     for bars in doc.bars:
         yield bars_svg(bars)
     for chart in doc.charts:
-        yield f"<h2>{escape(chart.title)}</h2>{chart_svg(chart)}"
+        yield f"<h2>{html(chart.title)}</h2>{chart_svg(chart)}"
     for table in _all_tables(doc):
-        yield f"<h2>{escape(table.title)}</h2>{html_table(table)}"
+        yield f"<h2>{html(table.title)}</h2>{html_table(table)}"
+    for facts in doc.facts:
+        rows = "".join(f"<dt>{html(name)}</dt><dd>{html(text)}</dd>" for name, text in facts.rows)
+        yield f"<h2>{html(facts.title)}</h2><dl>{rows}</dl>"
 
 
 def html_table(table: Table) -> str:
@@ -123,7 +156,7 @@ def html_table(table: Table) -> str:
 
     def line(tag: str, cells: list[str]) -> str:
         inside = "".join(
-            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
+            f"<{tag}{kind}>{html(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
         )
         return f"<tr>{inside}</tr>"
 
@@ -134,4 +167,5 @@ def html_table(table: Table) -> str:
 
 WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     ".json": as_json, ".jsonl": as_jsonl, ".csv": as_csv, ".md": as_markdown, ".html": as_html,
+    ".svg": as_svg,
 }  # fmt: skip

@@ -1,0 +1,132 @@
+"""A document on the terminal: sentences, bars, curves, tables and facts, the same for all commands.
+
+All text goes through `clean` and is never read as markup: names and errors of others cannot
+steer the terminal. Nothing is cut: where a table needs more than the width, its lines wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from console.renderables.plot import curve, stacked
+from playbooks.reports.document import Chart, Document, Facts, Table
+from playbooks.reports.documents import document
+from playbooks.reports.text import clean
+
+STYLES = {
+    "better": "green", "pass": "green", "worse": "red", "fail": "red", "inconclusive": "magenta",
+    "unknown": "magenta", "warn": "yellow", "skip": "dim", "adopt": "green", "reject": "red",
+    "rolled_back": "red", "misbehaves": "red",
+}  # fmt: skip
+PLOT_HEIGHT = 9
+WIDEST = 100
+"""Columns of a chart, on a terminal of any width."""
+UNBOUNDED = 100_000
+LEAST_TEXT = 12
+"""Columns that a column of text has at least, before the table is wider than the terminal."""
+
+
+def show_report(report: dict[str, Any]) -> None:
+    show_document(document(report))
+
+
+def show_document(doc: Document) -> None:
+    """Everything that the other formats have, for people at a terminal."""
+    page = Page()
+    for text in (doc.title, *doc.lead):
+        page.paragraph(text)
+    for bars in doc.bars:
+        page.lines(["", bars.title, *stacked(bars.parts, page.width)])
+    for table in doc.tables:
+        page.table(table)
+    for chart in doc.charts:
+        page.lines(chart_lines(chart, page.width))
+    for facts in doc.facts:
+        page.facts(facts)
+    if doc.sentences:
+        page.lines([""])
+    for text in doc.sentences:
+        page.paragraph(f"• {text}")
+    for text in doc.warnings:
+        page.paragraph(f"note: {text}", "yellow")
+
+
+class Page:
+    """Standard output, for text that is not ours."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        self.width = min(self._console.width, WIDEST)
+        """Of charts."""
+        if not self._console.is_terminal:
+            self._console.width = UNBOUNDED  # a pipe has no width: a line there stays a line
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        if text:
+            self._console.print(Text(clean(text), style, overflow="fold"))
+
+    def lines(self, lines: list[str]) -> None:
+        """As they are, however wide."""
+        for line in lines:
+            self._console.print(Text(clean(line)), soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        shown = RichTable(box=None, pad_edge=False, show_header=any(c.name for c in table.columns))
+        texts = [[clean(cell) for cell in row] for row in table.texts()]
+        needed = 0
+        for i, column in enumerate(table.columns):
+            widest = max([cell_len(column.name), *(cell_len(row[i]) for row in texts)])
+            short = column.numeric or widest <= LEAST_TEXT
+            shown.add_column(
+                Text(column.name),
+                justify="right" if column.numeric else "left",
+                min_width=widest if short else LEAST_TEXT,
+                no_wrap=short,
+                overflow="fold",
+            )
+            needed += (widest if short else LEAST_TEXT) + 2
+        for row in texts:
+            shown.add_row(*map(_styled, row))
+        self.lines(["", table.title] if table.title else [""])
+        self._print(shown, needed)
+
+    def facts(self, facts: Facts) -> None:
+        shown = RichTable(box=None, pad_edge=False, show_header=False)
+        shown.add_column(no_wrap=True)
+        shown.add_column(overflow="fold")
+        for name, text in facts.rows:
+            shown.add_row(Text(clean(name)), _styled(clean(text)))
+        self.lines(["", facts.title] if facts.title else [""])
+        self._print(shown, LEAST_TEXT + max([0, *(cell_len(name) for name, _ in facts.rows)]))
+
+    def _print(self, table: RichTable, needed: int) -> None:
+        before = self._console.width
+        self._console.width = max(before, needed)
+        with self._console.capture() as drawn:
+            self._console.print(table)
+        for line in drawn.get().splitlines():
+            print(line.rstrip())
+        self._console.width = before
+
+
+def _styled(cell: str) -> Text:
+    return Text(cell, STYLES.get(cell.partition(" (")[0], ""))
+
+
+def chart_lines(chart: Chart, width: int) -> list[str]:
+    """Every curve of a chart, with a word on what stands upright in it."""
+    return [line for one in chart.lines for line in _curve(chart, one.y, width)]
+
+
+def _curve(chart: Chart, y: Any, width: int) -> Iterator[str]:
+    drawn = curve(chart.x, y, width, PLOT_HEIGHT, chart.show, [at for _, at in chart.marks])
+    if drawn:
+        marks = ", ".join(f"{name} {at:g}" for name, at in chart.marks)
+        yield from ("", f"{chart.title} over {chart.x_label}{' ┊ ' + marks if marks else ''}")
+        yield from drawn

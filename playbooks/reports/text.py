@@ -1,0 +1,66 @@
+"""Text of others (names, errors, answers of a model) before it is shown or written. No imports.
+
+What is not ours must not steer a terminal, break a table, or become a formula in a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+_STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def clean(text: str) -> str:
+    """Text that cannot steer the terminal: control and invisible characters made visible."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _visible(c) for c in text)
+
+
+def _visible(char: str) -> str:
+    if unicodedata.category(char) == "Zs" or char in "\t\n\r":
+        return " "
+    code = ord(char)
+    return chr(0x2400 + code) if code < 0x20 else "�"
+
+
+def one_line(text: str, width: int) -> str:
+    """Clean, at most `width` characters: the middle goes, for what is asked comes last."""
+    text = clean(" ".join(text.split()))
+    half = width // 2
+    return text if len(text) <= width else f"{text[:half]} … {text[-half:]}"
+
+
+def csv_cell(value: object) -> object:
+    """Numbers as they are; a text that a spreadsheet would compute begins with an apostrophe."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    text = clean(value)
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[+-]?[\d.,]+%?", text) is not None
+
+
+def markdown(text: str) -> str:
+    """One line, in which nothing is taken for HTML or for a list, a heading, a quote or a cell."""
+    text = " ".join(clean(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    text = re.sub(r"([*`|\[\]])", r"\\\1", text)
+    return re.sub(r"^(\d*)([#>+.)-])(?=\s)", r"\1\\\2", text)
+
+
+def json_text(value: Any, indent: int | None = None, ascii_only: bool = False) -> str:
+    """JSON without NaN; what could steer a terminal, or no encoding can write, is escaped."""
+    text = json.dumps(
+        value, indent=indent, allow_nan=False, ensure_ascii=ascii_only, default=_plain
+    )
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
