@@ -59,7 +59,8 @@ def bench(
 def _with_console(config: Any, spec: Any, repeats: int, crosstalk: bool, progress: Any) -> Any:
     """The report, with what the console cost and how fast it answered keys meanwhile."""
     from console.commands.headless_console import HeadlessConsole, KeyPresser
-    from playbooks.measure.bench import latency_block, run_bench
+    from playbooks.load.summary import latency_block
+    from playbooks.measure.bench import run_bench
 
     presser = KeyPresser()
     report = run_bench(config, spec, repeats, crosstalk, progress, HeadlessConsole, presser.beside)

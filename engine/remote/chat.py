@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,18 @@ from typing import Any
 import httpx
 
 from engine.errors import EngineError
+from engine.remote.address import CHAT, COMPLETIONS
+from engine.remote.answer import (
+    BROKE_OFF,
+    DONE,
+    ENDS,
+    BadStream,
+    EventReader,
+    end_of,
+    error_of,
+    event_of,
+    text_of,
+)
 from engine.remote.client import Client
 from engine.remote.errors import complaint, one_line
 from engine.request import FinishReason, SamplingParams
@@ -19,13 +30,6 @@ from engine.stream import Stream
 
 SILENCE_S = 120.0
 """Without a byte of the answer: a queue may be long."""
-MAX_LINE = 1 << 20
-REASONS = {
-    "stop": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "abort": FinishReason.CANCELLED,
-    "kv_capacity": FinishReason.KV_CAPACITY,
-}
 _numbers = itertools.count(1)
 
 
@@ -76,23 +80,43 @@ class Chat:
         if answer.status_code != 200:
             why = complaint(answer) or "no reason given"
             raise EngineError(f"answered {answer.status_code}: {why}")
-        reason: FinishReason | None = None
-        for event in _events(answer):
-            if self._cancelled.is_set():
-                return FinishReason.CANCELLED
-            if self._end is not None and time.monotonic() > self._end:
-                return FinishReason.TIMEOUT
-            if event.get("error"):
-                raise EngineError(one_line(str(event["error"])))
-            for choice in event.get("choices") or ():
-                text = _text(choice)
-                if text:
-                    self.stream.put(text, (0,))  # ids are not told; an event is about one token
-                if isinstance(choice.get("finish_reason"), str):
-                    reason = REASONS.get(choice["finish_reason"], FinishReason.STOP)
+        reason, reader = None, EventReader()
+        try:
+            for data in _data(answer, reader):
+                if self._cancelled.is_set():
+                    return FinishReason.CANCELLED
+                if self._end is not None and time.monotonic() > self._end:
+                    return FinishReason.TIMEOUT
+                if data.strip() == DONE:
+                    break
+                reason = self._take(event_of(data)) or reason
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise EngineError(f"{BROKE_OFF}: {self._client.reason(error)}") from error
+        except BadStream as error:
+            raise EngineError(f"not understood: {error}") from error
         if reason is None:
-            raise EngineError("the answer broke off")
+            raise EngineError(BROKE_OFF)
+        if reason is FinishReason.ERROR:
+            raise EngineError("the server ended it with an error")
         return reason
+
+    def _take(self, event: dict[str, Any]) -> FinishReason | None:
+        """Pass the event's text on; the answer's end, if this is it."""
+        if error := error_of(event):
+            raise EngineError(one_line(error))
+        reason = None
+        for choice in event.get("choices") or ():
+            if text := text_of(choice):
+                self.stream.put(text, (0,))  # ids are not told; an event is about one token
+            if end := end_of(choice):
+                reason = ENDS[end.lower()]
+        return reason
+
+
+def _data(answer: httpx.Response, reader: EventReader) -> Iterator[str]:
+    for chunk in answer.iter_bytes():
+        yield from reader.feed(chunk)
+    yield from reader.end()
 
 
 def _request(
@@ -114,33 +138,4 @@ def _request(
         body["ignore_eos"] = True
     chat = isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)
     body["messages" if chat else "prompt"] = prompt
-    return "/v1/chat/completions" if chat else "/v1/completions", body
-
-
-def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream of events."""
-    for line in _lines(answer):
-        name, _, data = line.partition(":")
-        data = data.strip()
-        if name != "data" or data == "[DONE]":
-            continue
-        event = json.loads(data)
-        if isinstance(event, dict):
-            yield event
-
-
-def _lines(answer: httpx.Response) -> Iterator[str]:
-    rest = b""
-    for chunk in answer.iter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MAX_LINE:
-            raise EngineError("the answer has a line without end")
-        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in lines)
-    if rest:
-        yield rest.decode("utf-8", "replace")
-
-
-def _text(choice: Any) -> str:
-    part = choice.get("delta", choice) if isinstance(choice, dict) else {}
-    found = part.get("content") or part.get("text") if isinstance(part, dict) else None
-    return found if isinstance(found, str) else ""
+    return CHAT if chat else COMPLETIONS, body

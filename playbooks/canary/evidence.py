@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from playbooks.canary.router import BASELINE, CANDIDATE
+from playbooks.load.limits import CLIENT_LIMIT
 from playbooks.load.record import INTERRUPTED, RequestRecord
 from playbooks.load.summary import latency_block
 
@@ -17,7 +18,7 @@ Held = Callable[[int, int], int]
 """Nanoseconds between two moments in which a side stood back for the other."""
 FAULTS = frozenset(
     {"error", "engine_stopped", "http_500", "http_502", "connect", "dropped", "bad_stream",
-     "api_error"}
+     "api_error", "aborted"}
 )  # fmt: skip
 """Failures that are the engine's own; a time-out or a refusal may be a matter of load."""
 
@@ -40,8 +41,9 @@ class Sample:
 
     @classmethod
     def of(cls, record: RequestRecord, held_ns: Held) -> Sample | None:
-        """None for a request that was interrupted: nobody failed it."""
-        if record.finish_reason == INTERRUPTED:
+        """None for a request that was interrupted, or that this machine could not send: no side
+        failed it."""
+        if record.finish_reason == INTERRUPTED or record.error == CLIENT_LIMIT:
             return None
         prompt = record.prompt_tokens or record.prompt_asked
         output = record.output_tokens or record.output_asked

@@ -15,6 +15,7 @@ from engine.core import Engine
 from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
 from engine.remote.address import bearer
+from engine.remote.answer import end_of
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
@@ -228,10 +229,10 @@ class EndpointSide:
             text = choice["message"]["content"] if self._spec.chat else choice["text"]
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return None
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or not text or end_of(choice) is None:
             return None
         ids = tuple(self._words.setdefault(word, len(self._words)) for word in text.split())
-        return Said(text, ids or (0,), choice.get("finish_reason") == "stop")
+        return Said(text, ids or (0,), end_of(choice) == "stop")
 
     async def gauges(self) -> list[Gauge]:
         """What the endpoint's metrics say of its KV cache and its process."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from playbooks.load.arrivals import Closed
+from playbooks.load.limits import CLIENT_LIMIT
 from playbooks.load.loop import new_loop
 from playbooks.load.record import INTERRUPTED, RequestRecord, now_ns
 from playbooks.load.targets import Failed, Outgoing, Target
@@ -27,6 +28,8 @@ from playbooks.load.workload import LoadSpec, Planned, Workload
 HEARTBEAT_S = 0.05
 """How often the loop's own delay is looked at."""
 BEATS_PER_PROGRESS = 10
+LIMIT_PAUSE_S = 0.1
+"""A user who met a limit of this machine waits so long: others may give something back."""
 
 Turns = Iterator[tuple[Planned, Any]]
 """Requests in order, each with what the target made of it."""
@@ -85,7 +88,7 @@ class LoadRun:
         self._target, self._spec = target, spec
         self._on_progress, self._on_record = on_progress, on_record
         self._stop = asyncio.Event()
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.Task[Any]] = set()
         self._sent = self._failed = 0
         self._ttft: list[float] = []
         self._e2e: list[float] = []
@@ -182,21 +185,23 @@ class LoadRun:
             if self._stop.is_set() or due >= end:
                 return
             self.result.issued_until = due
-            await self._serve(planned, prepared, due)
+            record = await self._serve(planned, prepared, due)
+            if record.error == CLIENT_LIMIT:
+                await asyncio.sleep(LIMIT_PAUSE_S)
 
-    def _launch(self, work: Coroutine[Any, Any, None]) -> None:
+    def _launch(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)
         self._open.add(task)
         task.add_done_callback(self._landed)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _landed(self, task: asyncio.Task[object]) -> None:
         self._open.discard(task)
         if not task.cancelled():
             error = task.exception()
             if isinstance(error, Exception):
                 self._break(error)
 
-    async def _serve(self, planned: Planned, prepared: Any, due: int) -> None:
+    async def _serve(self, planned: Planned, prepared: Any, due: int) -> RequestRecord:
         """Send one request and wait for its answer; whatever comes goes into its record."""
         record = RequestRecord(planned.number, due, planned.prompt, planned.output, sent=now_ns())
         self._sent += 1
@@ -216,6 +221,7 @@ class LoadRun:
             self._break(error)
         finally:
             self._keep(record)
+        return record
 
     def _keep(self, record: RequestRecord) -> None:
         record.ended = now_ns()

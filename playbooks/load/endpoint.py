@@ -15,10 +15,21 @@ import numpy as np
 
 from engine.errors import ConfigError
 from engine.remote.address import CHAT, COMPLETIONS, Address, bearer, parse, shown
+from engine.remote.answer import (
+    DONE,
+    ENDED_BADLY,
+    ENDS,
+    BadStream,
+    EventReader,
+    Usage,
+    end_of,
+    error_of,
+    event_of,
+)
 from engine.remote.errors import COMPLAINT_BYTES, one_line, said
+from playbooks.load.limits import CLIENT_LIMIT, limit_named, raise_open_files
 from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
 from playbooks.load.record import RequestRecord, now_ns
-from playbooks.load.sse import EventReader
 from playbooks.load.targets import Failed, Outgoing, TargetUnreachable
 
 PLAIN_IDS = (1_000, 30_000)
@@ -115,6 +126,7 @@ class Endpoint:
 
     async def __aenter__(self) -> Self:
         """Raises TargetUnreachable when nobody answers, ConfigError when no model is found."""
+        raise_open_files()
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",  # a compressor would hold tokens back
@@ -191,12 +203,17 @@ class Endpoint:
                 async for chunk in response.aiter_raw():
                     for data in reader.feed(chunk):
                         answer.take(data)
+                for data in reader.end():
+                    answer.take(data)
             finally:
                 await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Failed("connect", _reason(error)) from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            raise Failed("dropped", _reason(error)) from error
+            raise _failed("connect", error) from error
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            if not answer.done:
+                raise _failed("dropped", error) from error
+        except BadStream as error:
+            raise Failed("bad_stream", str(error)) from error
         answer.finish()
 
 
@@ -205,39 +222,42 @@ class _Answer:
 
     def __init__(self, record: RequestRecord, chat: bool) -> None:
         self._record, self._chat = record, chat
-        self._done = False
-        self._counted: tuple[int, int] | None = None
+        self._closed = False
+        self._last = ""
+        """The newest finish reason that is none."""
+        self._usage = Usage()
+
+    @property
+    def done(self) -> bool:
+        """It has had its end and [DONE]: what the connection does afterwards is no matter."""
+        return self._closed and self._record.finish_reason is not None
 
     def take(self, data: str) -> None:
         now = now_ns()
-        if data == "[DONE]":
-            self._done = True
+        if data.strip() == DONE:
+            self._closed = True
             return
-        event = _object(data)
-        if event.get("error"):
-            raise Failed("api_error", one_line(str(event["error"])))
-        if isinstance(event.get("usage"), dict):
-            self._counted = _usage(event["usage"])
+        event = event_of(data)
+        if error := error_of(event):
+            raise Failed("api_error", one_line(error))
+        self._usage.take(event)
         for choice in event.get("choices") or ():
-            self._take_choice(choice, now)
-
-    def _take_choice(self, choice: Any, now: int) -> None:
-        if not isinstance(choice, dict):
-            raise Failed("bad_stream", "a choice that is no object")
-        if _has_output(choice.get("delta") if self._chat else choice):
-            self._record.events.append(now)
-        if isinstance(choice.get("finish_reason"), str):
-            self._record.finish_reason = choice["finish_reason"]
+            if _has_output(choice.get("delta") if self._chat else choice):
+                self._record.events.append(now)
+            self._record.finish_reason = end_of(choice) or self._record.finish_reason
+            self._last = str(choice.get("finish_reason") or self._last)
 
     def finish(self) -> None:
-        """At the stream's end: was it whole, and how many tokens were there?"""
-        record = self._record
-        if not self._done and record.finish_reason is None:
-            raise Failed("dropped", "the stream ended before the answer was finished")
-        record.usage = self._counted is not None
-        counted = self._counted or (record.prompt_asked, len(record.events))
-        record.prompt_tokens, record.output_tokens = counted
-        record.finish_reason = record.finish_reason or "unknown"
+        """At the stream's proper end: was it whole, and how many tokens were there?"""
+        record, usage = self._record, self._usage
+        if record.finish_reason is None:
+            last = f": {one_line(self._last)!r} is no finish reason" if self._last else ""
+            raise Failed("dropped", f"the stream ended before the answer was finished{last}")
+        record.usage, record.prompt_usage = usage.output is not None, usage.prompt is not None
+        record.prompt_tokens = usage.prompt or record.prompt_asked
+        record.output_tokens = usage.output or len(record.events)
+        if ENDS[record.finish_reason.lower()] in ENDED_BADLY:
+            raise Failed("aborted", f"the server ended it: {record.finish_reason}")
         if not record.events:
             raise Failed("no_output", "the answer has no text")
 
@@ -266,22 +286,10 @@ def _has_output(part: Any) -> bool:
     )
 
 
-def _object(data: str) -> dict[str, Any]:
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Failed("bad_stream", f"an event that is no JSON: {data[:60]!r}") from error
-    if not isinstance(event, dict) or not isinstance(event.get("choices") or [], list):
-        raise Failed("bad_stream", f"an event of another form: {data[:60]!r}")
-    return event
-
-
-def _usage(usage: dict[str, Any]) -> tuple[int, int]:
-    counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    prompt, output = counts
-    if not (type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0):
-        raise Failed("bad_stream", f"usage that counts {counts}")
-    return prompt, output
+def _failed(kind: str, error: Exception) -> Failed:
+    """As the target's failure, unless it comes from a limit of this machine."""
+    limit = limit_named(error)
+    return Failed(CLIENT_LIMIT, limit) if limit else Failed(kind, _reason(error))
 
 
 def _reason(error: Exception) -> str:

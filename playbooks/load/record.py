@@ -41,8 +41,9 @@ class RequestRecord:
     prompt_tokens: int = 0
     output_tokens: int = 0
     usage: bool = True
-    """Tokens are what the target counted; else the prompt is what was asked for, and an event
-    counts as a token."""
+    """Output tokens are what the target counted; else an event counts as a token."""
+    prompt_usage: bool = True
+    """Prompt tokens are what the target counted; else they are what was asked for."""
     finish_reason: str | None = None
     error: str | None = None
     """Kind of failure."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.observing.telemetry import percentiles
 from playbooks.load.client import LoadResult
+from playbooks.load.limits import CLIENT_LIMIT
 from playbooks.load.record import INTERRUPTED, RequestRecord
 
 SCHEMA = 1
@@ -84,7 +85,8 @@ def summarize(result: LoadResult) -> dict[str, Any]:
     loop_lag = latency_block(result.loop_lag_ms)
     limit = generator_limit(latency["ttft_ms"], send_delay, loop_lag)
     reasons = _doubts(result, measured, limit)
-    failed = sum(r.error is not None for r in records)
+    ours = sum(r.error == CLIENT_LIMIT for r in records)
+    failed = sum(r.error is not None for r in records) - ours
     return {
         "schema": SCHEMA,
         "kind": "load",
@@ -103,6 +105,7 @@ def summarize(result: LoadResult) -> dict[str, Any]:
             "sent": len(records),
             "completed": sum(r.completed for r in records),
             "failed": failed,
+            "client_limit": ours,
             "interrupted": sum(r.finish_reason == INTERRUPTED for r in records),
             "measured": len(measured),
         },
@@ -133,7 +136,10 @@ def latency_block(values: np.ndarray | Iterable[float | None]) -> dict[str, Any]
 def generator_limit(
     ttft: dict[str, Any], send_delay: dict[str, Any], loop_lag: dict[str, Any]
 ) -> str | None:
-    """Why the generator, not the target, was the limit; None when it was not."""
+    """Why the generator, not the target, was the limit; None when it was not, or when nothing was
+    answered that it could have held up."""
+    if not ttft["n"]:
+        return None
     for name, block in (("requests were sent", send_delay), ("the event loop woke", loop_lag)):
         for quantile, (floor, share) in (("p50", LAG_MEDIAN), ("p99", LAG_P99)):
             delay, whole = block[quantile], ttft[quantile] or 0.0
@@ -194,7 +200,8 @@ def _goodput(
     if not slo:
         return None
     last = [r.last for r in result.records if r.completed and slo.met(r)]
-    due = len(measured) + sum(r.error is not None and window.has(r) for r in result.records)
+    failed = [r for r in result.records if r.error not in (None, CLIENT_LIMIT) and window.has(r)]
+    due = len(measured) + len(failed)
     return {
         "requests_s": window.rate(np.array(last, dtype=np.int64)),
         "share": sum(map(slo.met, measured)) / due if due else None,
@@ -239,6 +246,12 @@ def _doubts(result: LoadResult, measured: list[RequestRecord], limit: str | None
         reasons.append("no request was due before the end; give it longer")
     elif not measured:
         reasons.append("no request was answered in the measuring window")
+    ours = [r for r in result.records if r.error == CLIENT_LIMIT]
+    if ours:
+        reasons.append(
+            f"{len(ours)} requests could not be sent: this machine has no more {ours[0].detail}; "
+            "raise that limit, or ask for less"
+        )
     return reasons
 
 
@@ -252,6 +265,9 @@ def _warnings(result: LoadResult, window: Window) -> list[str]:
     guessed = sum(not r.usage for r in done)
     if guessed:
         notes.append(f"{guessed} answers came without usage: a stream event counts as a token")
+    prompts = sum(r.usage and not r.prompt_usage for r in done)
+    if prompts:
+        notes.append(f"{prompts} answers came without a count of their prompt: as asked for")
     if any(r.finish_reason == INTERRUPTED for r in result.records):
         notes.append("latencies leave out the requests that were open when the run was stopped")
     return notes

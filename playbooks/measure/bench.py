@@ -24,11 +24,10 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.core import Completion, Engine, completion
 from engine.errors import ConfigError, EngineError
-from engine.observing.telemetry import percentiles
 from engine.request import SamplingParams
-from engine.snapshot import Percentiles
 from kernels.roofline import GemmRates, best_gemm_rate
 from playbooks.load.lengths import Lognormal
+from playbooks.load.summary import latency_block
 from playbooks.measure.crosstalk import check_crosstalk
 
 SCHEMA = 1
@@ -79,7 +78,7 @@ def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[BenchRequest]:
 
 
 def read_workload(path: Path) -> list[BenchRequest]:
-    """A JSON list of {"prompt": [token ids] or text, "out": tokens}."""
+    """A JSON list of {"prompt": [token ids] or text, "out": tokens}; other fields are its own."""
     try:
         rows = json.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -90,7 +89,7 @@ def read_workload(path: Path) -> list[BenchRequest]:
 
 
 def _work(row: Any, where: str) -> BenchRequest:
-    if not isinstance(row, dict) or set(row) != {"prompt", "out"}:
+    if not isinstance(row, dict) or not {"prompt", "out"} <= set(row):
         raise ConfigError(f'{where}: expected {{"prompt": …, "out": tokens}}')
     prompt, out = row["prompt"], row["out"]
     ids = isinstance(prompt, list) and all(type(t) is int and t >= 0 for t in prompt)
@@ -295,12 +294,6 @@ def _latency(done: list[Completion]) -> dict[str, dict[str, Any]]:
         "queue_ms": [s.span_ms("queued", "first_scheduled") for s in stamps],
     }
     return {name: latency_block(values) for name, values in samples.items()}
-
-
-def latency_block(values: list[float | None]) -> dict[str, Any]:
-    """{"p50", "p90", "p99", "mean", "n"}, null where n is too small."""
-    p: Percentiles = percentiles(np.array([v for v in values if v is not None], dtype=float))
-    return {"p50": p.p50, "p90": p.p90, "p99": p.p99, "mean": p.mean, "n": p.n}
 
 
 def _kv(engine: Engine) -> dict[str, Any]:

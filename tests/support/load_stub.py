@@ -15,9 +15,12 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from playbooks.load.client import LoadResult, LoadRun
+from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.prompts import PromptMaker, TextPrompts
 from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import Outgoing
+from playbooks.load.workload import make_spec
 
 T = TypeVar("T")
 
@@ -141,6 +144,31 @@ def usage(prompt: int, output: int) -> bytes:
 
 
 DONE = event("[DONE]")
+URL = "http://stub"
+
+
+def stream_of(
+    body: dict[str, Any], ttft: float = 0.2, itl: float = 0.05, text: str = " x"
+) -> list[bytes | float]:
+    """A whole answer with as many tokens as were asked for, then usage and [DONE]."""
+    count = body["max_tokens"]
+    pieces: list[bytes | float] = []
+    for i in range(count):
+        pieces += [itl if i else ttft, token(text, "length" if i == count - 1 else None)]
+    return [*pieces, usage(20, count) + DONE]
+
+
+def load_on(
+    transport: httpx.AsyncBaseTransport,
+    arrivals: str = "constant:10",
+    lengths: str = "fixed:20,11",
+    api: str = "completions",
+    **rest: Any,
+) -> LoadResult:
+    """A run in virtual time."""
+    endpoint = Endpoint(EndpointSpec(URL, api=api, model="m"), transport)
+    rest = {"requests": 300} | rest
+    return run_virtual(LoadRun(endpoint, make_spec(arrivals, lengths, **rest)).run())
 
 
 # --- a server behind a socket --------------------------------------------------------------

@@ -6,40 +6,25 @@ import json
 import pytest
 
 from engine.errors import ConfigError
+from engine.remote.answer import MAX_EVENT, BadStream, EventReader
 from load_stub import (
     DONE,
+    URL,
     ScriptedTransport,
     StubServer,
     event,
+    load_on,
     run_virtual,
+    stream_of,
     timed,
     token,
     usage,
 )
 from playbooks.load.client import LoadRun
 from playbooks.load.endpoint import Endpoint, EndpointSpec
-from playbooks.load.sse import MAX_EVENT, EventReader
 from playbooks.load.summary import summarize
-from playbooks.load.targets import Failed, TargetUnreachable
+from playbooks.load.targets import TargetUnreachable
 from playbooks.load.workload import make_spec
-
-URL = "http://stub"
-
-
-def load_on(transport, arrivals="constant:10", lengths="fixed:20,11", api="completions", **rest):
-    """A run in virtual time."""
-    endpoint = Endpoint(EndpointSpec(URL, api=api, model="m"), transport)
-    rest = {"requests": 300} | rest
-    return run_virtual(LoadRun(endpoint, make_spec(arrivals, lengths, **rest)).run())
-
-
-def stream_of(body, ttft=0.2, itl=0.05, text=" x"):
-    count = body["max_tokens"]
-    pieces = []
-    for i in range(count):
-        pieces += [itl if i else ttft, token(text, "length" if i == count - 1 else None)]
-    return [*pieces, usage(20, count) + DONE]
-
 
 # --- numbers that are known ------------------------------------------------------------------
 
@@ -129,8 +114,13 @@ BROKEN = {
     ),
     "a line that is no event": ([GOOD + b"<html>\n\n"], "bad_stream"),
     "an event without end": ([b"data: " + b"x" * (MAX_EVENT + 9)], "bad_stream"),
-    "usage that counts nonsense": ([GOOD + usage(-1, 5) + DONE], "bad_stream"),
-    "usage of text": ([GOOD + event({"usage": {"prompt_tokens": "5"}}) + DONE], "bad_stream"),
+    "[DONE] without a finish reason": ([GOOD + DONE], "dropped"),
+    "an end by abort": ([GOOD + token("", "abort") + DONE], "aborted"),
+    "an end by error": ([GOOD + token("", "error") + DONE], "aborted"),
+    "vLLM's older error": (
+        [GOOD + event({"object": "error", "message": "CUDA error", "code": 500}) + DONE],
+        "api_error",
+    ),
     "an end in the middle": ([GOOD], "dropped"),
     "an end in the middle of a character": (
         [GOOD + b'data: {"choices": [{"text": "\xe2'],
@@ -211,7 +201,7 @@ def test_a_run_over_a_socket():
     assert found["errors"] == {}
     assert found["target"]["model"] == "stub"
     assert found["latency"]["ttft_ms"]["p50"] >= 10
-    assert found["latency"]["tpot_ms"]["p50"] >= 1.5
+    assert found["latency"]["e2e_ms"]["p50"] >= 15
     assert found["tokens"]["output"] == 160
     assert found["tokens"]["prompt"] == 40 * 5
     assert len(server.bodies) == 40
@@ -365,5 +355,5 @@ def test_an_event_may_have_several_lines_and_fields():
     reader = EventReader()
     data = b"event: message\nid: 5\nretry: 10\ndata: one\ndata:two\n\n:comment\n\ndata: three\n\n"
     assert list(reader.feed(data)) == ["one\ntwo", "three"]
-    with pytest.raises(Failed):
+    with pytest.raises(BadStream):
         list(reader.feed(b"nonsense\n"))

@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 from engine.models import resolve
 from kernels.roofline import best_gemm_rate
 from model_files import write_hf
+from playbooks.load.summary import latency_block
 from playbooks.measure import bench
 from playbooks.measure.bench import BenchRequest, BenchSpec, make_work, read_workload, run_bench
 
@@ -126,7 +127,13 @@ def test_work_that_cannot_be_served_is_refused_before_it_starts(tmp_path, folder
 
 
 def test_latency_blocks_have_nulls_where_n_is_too_small():
-    assert bench.latency_block([]) == {"p50": None, "p90": None, "p99": None, "mean": None, "n": 0}
-    few = bench.latency_block([1.0, None, 3.0])
+    assert latency_block([]) == {"p50": None, "p90": None, "p99": None, "mean": None, "n": 0}
+    few = latency_block([1.0, None, 3.0])
     assert (few["p50"], few["p90"], few["n"]) == (2.0, None, 2)
-    assert bench.latency_block([float(i) for i in range(100)])["p99"] == pytest.approx(98.01)
+    assert latency_block([float(i) for i in range(100)])["p99"] == pytest.approx(98.01)
+
+
+def test_fields_of_a_workload_that_nobody_needs_are_let_be(tmp_path):
+    path = tmp_path / "work.json"
+    path.write_text('[{"id": 0, "prompt": [1, 2], "out": 3, "note": "x"}]')
+    assert read_workload(path) == [BenchRequest([1, 2], 3)]

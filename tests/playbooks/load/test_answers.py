@@ -1,0 +1,196 @@
+"""An end is an end, bookkeeping never spoils an answer, and our limits are ours: what servers and
+this machine do to an answer, as far as a load must tell it apart.
+"""
+
+import asyncio
+import errno
+import os
+
+import httpx
+import pytest
+
+from load_stub import DONE, ScriptedTransport, event, load_on, stream_of, token
+from playbooks.load.summary import summarize
+
+# --- an end is an end ---------------------------------------------------------------------------
+# A value in finish_reason that no server documents ends nothing; nor does a documented one when
+# the body is then cut off.
+
+NO_END = ["", "null", "None", "none", "NULL", "undefined", "in_progress", "running",
+          "NOT_FINISHED", "unknown", 0, False, [], {}, {"type": None}, " ",
+          "FINISH_REASON_UNSPECIFIED"]  # fmt: skip
+
+
+def chunk_of(text, reason, chat):
+    part = {"delta": {"content": text}} if chat else {"text": text}
+    return event({"choices": [{"index": 0, "finish_reason": reason, **part}]})
+
+
+@pytest.mark.parametrize("reason", NO_END)
+@pytest.mark.parametrize("api", ["chat", "completions"])
+@pytest.mark.parametrize("done", [b"", DONE], ids=["clean end", "DONE"])
+def test_a_reason_that_is_none_ends_no_answer(reason, api, done):
+    def script(body):
+        return [0.1, chunk_of("Hel", reason, api == "chat"), chunk_of("lo", reason, True), done]
+
+    found = summarize(load_on(ScriptedTransport(script), api=api, requests=10))
+    assert (found["errors"], found["finish_reasons"]) == ({"dropped": 10}, {})
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["stop", "length", "tool_calls", "content_filter", "function_call", "eos_token", "eos", "STOP",
+     "stop_sequence", "end_turn", "max_tokens", "limit", {"type": "stop"}],
+)  # fmt: skip
+@pytest.mark.parametrize("tail", [DONE, b"", DONE.rstrip(b"\n"), b": bye\n\n" + DONE])
+def test_a_documented_reason_ends_it_with_done_or_the_bodys_end(reason, tail):
+    def script(body):
+        return [0.1, chunk_of("Hel", "", False), chunk_of("lo", reason, False), tail]
+
+    found = summarize(load_on(ScriptedTransport(script), requests=10))
+    assert found["requests"]["completed"] == 10, found["error_examples"]
+
+
+class Cut(ScriptedTransport):
+    """The connection breaks when the pieces are over."""
+
+    async def handle_async_request(self, request):
+        response = await super().handle_async_request(request)
+        pieces = response.stream
+
+        class Stream(type(pieces)):
+            async def __aiter__(self):
+                async for piece in pieces:
+                    yield piece
+                raise httpx.RemoteProtocolError("incomplete chunked read")
+
+        response.stream = Stream([])
+        return response
+
+
+def test_a_cut_before_done_breaks_the_answer_and_one_after_it_does_not():
+    whole = chunk_of("Hi", "stop", False)
+    cut = summarize(load_on(Cut(lambda body: [0.1, whole]), requests=5))
+    assert cut["errors"] == {"dropped": 5}
+    after = summarize(load_on(Cut(lambda body: [0.1, whole, DONE]), requests=5))
+    assert after["requests"]["completed"] == 5
+
+
+# --- bookkeeping never spoils an answer ---------------------------------------------------------
+
+NO_COUNT = [None, {}, [], "9", 5, {"prompt_tokens": None, "completion_tokens": None},
+            {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+            {"prompt_tokens": -1, "completion_tokens": -5}, {"completion_tokens": "many"},
+            {"completion_tokens": 5.5}, {"completion_tokens": True}, {"total_tokens": 14},
+            {"completion_tokens": 1e300}, {"completion_tokens": [5]}]  # fmt: skip
+
+
+def counted(*counts, requests=10):
+    """A run whose answers have five events, with these usages between and after them."""
+
+    def script(body):
+        pieces = [event({"choices": [{"text": "x"}], "usage": c}) for c in counts[:-1]]
+        pieces += [token()] * (5 - len(pieces))
+        return [0.1, *pieces, token("", "stop"), event({"choices": [], "usage": counts[-1]}), DONE]
+
+    result = load_on(ScriptedTransport(script), requests=requests)
+    found = summarize(result)
+    assert found["requests"]["completed"] == requests, found["error_examples"]
+    return found, result.records[0]
+
+
+@pytest.mark.parametrize("count", NO_COUNT)
+def test_usage_that_says_nothing_is_counted_by_events_and_it_is_said(count):
+    found, record = counted(count, count)
+    assert (record.output_tokens, record.prompt_tokens) == (5, 20)
+    assert found["tokens"]["counted_by_target"] == 0
+    assert any("10 answers came without usage" in note for note in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 7},),
+        ({"prompt_tokens": 9.0, "completion_tokens": 7.0},),
+        ({"prompt_tokens": "9", "completion_tokens": "7"},),
+        ({"prompt_tokens": 9, "total_tokens": 16},),
+        ({"completion_tokens": 7, "total_tokens": 16},),
+        ({"prompt_tokens": 9, "completion_tokens": 7}, {"prompt_tokens": 0}),
+        ({"prompt_tokens": 9, "completion_tokens": 7}, None),
+        ({"prompt_tokens": 9, "completion_tokens": 1}, {"prompt_tokens": 9, "total_tokens": 16}),
+        ({"prompt_tokens": 9}, {"completion_tokens": 7, "extra": {"cached": None}}),
+    ],
+)
+def test_what_is_sound_of_usage_is_taken(counts):
+    found, record = counted(*counts)
+    assert (record.prompt_tokens, record.output_tokens) == (9, 7)
+    assert found["tokens"]["counted_by_target"] == 10
+    assert not any("usage" in note for note in found["warnings"])
+
+
+def test_a_count_of_one_side_is_taken_and_the_other_is_named():
+    found, record = counted({"completion_tokens": 7})
+    assert (record.prompt_tokens, record.output_tokens) == (20, 7)
+    assert any("without a count of their prompt" in note for note in found["warnings"])
+    found, record = counted({"prompt_tokens": 9, "completion_tokens": 0})
+    assert (record.prompt_tokens, record.output_tokens) == (9, 5)
+    assert any("without usage" in note for note in found["warnings"])
+
+
+# --- our limits are ours ------------------------------------------------------------------------
+
+
+def at_a_limit(number, every=2):
+    """Every second connection fails as httpx says it when this machine is at a limit."""
+    turn = iter(range(10_000))
+
+    class Limited(ScriptedTransport):
+        async def handle_async_request(self, request):
+            if next(turn) % every == 0:
+                try:
+                    try:
+                        raise OSError(number, os.strerror(number))
+                    except OSError as error:
+                        raise OSError("All connection attempts failed") from error
+                except OSError as error:
+                    raise httpx.ConnectError("All connection attempts failed") from error
+            return await super().handle_async_request(request)
+
+    return Limited(stream_of)
+
+
+@pytest.mark.parametrize("arrivals", ["constant:10", "closed:4"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS])
+def test_our_own_limits_are_counted_apart_and_named(number, arrivals):
+    found = summarize(load_on(at_a_limit(number), arrivals, requests=100))
+    assert found["errors"] == {"client_limit": 50}
+    assert (found["requests"]["failed"], found["requests"]["client_limit"]) == (0, 50)
+    assert found["verdict"] == "inconclusive"
+    assert "this machine has no more" in found["reasons"][0]
+
+
+@pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH])
+def test_what_the_target_does_is_no_limit_of_ours(number):
+    found = summarize(load_on(at_a_limit(number), requests=20))
+    assert found["errors"] == {"connect": 10}
+
+
+def test_the_soft_limit_of_open_files_is_raised():
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[0]), before[1]))
+        load_on(ScriptedTransport(stream_of), requests=1)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_when_every_request_fails_the_generator_is_not_blamed():
+    def late(body):
+        asyncio.get_running_loop()._selector.now += 0.2  # our loop is late, and nothing shows it
+        return [token()]
+
+    found = summarize(load_on(ScriptedTransport(late), requests=50))
+    assert found["errors"] == {"dropped": 50} and not found["generator_bound"]
+    assert found["reasons"] == ["no request was answered in the measuring window"]
