@@ -17,8 +17,8 @@ from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
+    from playbooks.checkup.site import Site, UrlSite
     from playbooks.runs.events import Event
-    from playbooks.runs.site import Site, UrlSite
     from playbooks.runs.spec import Playbook
 
 
@@ -95,12 +95,12 @@ def check(
 def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Site | UrlSite:
     if target == "embedded":
         from engine.models import resolve
-        from playbooks.runs.site import Site
+        from playbooks.checkup.site import Site
 
         config = engine.config(kv_memory="512M")
         resolve(config.model)  # a model that is not there is refused before anything runs
         return Site(config)
-    from playbooks.runs.site import UrlSite
+    from playbooks.checkup.site import UrlSite
 
     engine.refuse(f"sets the embedded engine, and the target is {target}")
     site = UrlSite(target, api, token)

@@ -69,8 +69,8 @@ class RunManager:
 
     def _run(self, run: PlaybookRun) -> dict[str, Any]:
         """On the thread. The steps' engines share the weights of the console's own."""
+        from playbooks.checkup.site import Site
         from playbooks.runs.runner import CheckOptions, run_playbook
-        from playbooks.runs.site import Site
 
         app, engine = self._app, self._app.bridge.engine
         _until_idle(app, run)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ConfigError
-from playbooks.canary.quantile import least_for_bound
+from playbooks.statistics.quantile_ratio import least_for_bound
 
 STAGES = (0.01, 0.1, 0.5, 1.0)
 HIGH_ALPHA = 0.05

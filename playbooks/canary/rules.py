@@ -17,10 +17,10 @@ from scipy.stats import hypergeom
 
 from playbooks.canary.evidence import CanaryEvidence, GaugeSeries, Probes
 from playbooks.canary.plan import HIGH_ALPHA, CanaryPlan
-from playbooks.canary.quantile import least_for_bound, quantile_ratio
 from playbooks.canary.router import BASELINE, CANDIDATE
-from playbooks.measure.stats import theil_sen
 from playbooks.quality import limits
+from playbooks.statistics.intervals import theil_sen
+from playbooks.statistics.quantile_ratio import least_for_bound, quantile_ratio
 
 MEMORY_WINDOWS = 20
 """Low-water marks that a slope is drawn through; fewer cannot prove anything at such an alpha."""

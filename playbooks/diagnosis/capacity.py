@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import LIVE, RESTART, Finding, confidence
-from playbooks.measure.stats import DOUBLING_GAIN
+from playbooks.statistics.knee import DOUBLING_GAIN
 
 LIMITED = 0.25
-"""Of the steps: a door that is shut more often is a limit."""
+"""Of the steps: what keeps requests out more often than this is a limit."""
 WASTE = 0.5
 """Of the token places held: more without a token is fragmentation."""
 TAX = 0.25

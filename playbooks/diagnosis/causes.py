@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from playbooks.diagnosis import capacity as doors
-from playbooks.diagnosis import service, trust
+from playbooks.diagnosis import capacity, service, trust
 from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import HEALTHY, INCONCLUSIVE, Finding
 
@@ -43,22 +42,22 @@ CAUSES = (
           "log lines hold up the steps"),
     Cause("tokenizer_bound", ("tokenize_share",), service.tokenizer_bound,
           "requests wait for the tokenizer"),
-    Cause("fragmentation", ("kv_limited_share", "kv_waste"), doors.fragmentation,
+    Cause("fragmentation", ("kv_limited_share", "kv_waste"), capacity.fragmentation,
           "KV memory is held and not used"),
-    Cause("preemption_thrash", ("preemption_tax",), doors.preemption_thrash,
+    Cause("preemption_thrash", ("preemption_tax",), capacity.preemption_thrash,
           "requests are thrown out and computed again"),
-    Cause("kv_bound", ("kv_limited_share", "kv_usage"), doors.kv_bound,
+    Cause("kv_bound", ("kv_limited_share", "kv_usage"), capacity.kv_bound,
           "the KV cache has no room for who waits"),
-    Cause("token_budget_bound", ("token_limited_share", "token_gain"), doors.token_budget_bound,
+    Cause("token_budget_bound", ("token_limited_share", "token_gain"), capacity.token_budget_bound,
           "steps are full before the machine is"),
     Cause("batch_too_large_for_objective", ("tpot_ms", "curve", "queue_share"),
-          doors.batch_too_large, "tokens come slower than was promised"),
-    Cause("over_saturated", ("mean_running", "curve"), doors.over_saturated,
+          capacity.batch_too_large, "tokens come slower than was promised"),
+    Cause("over_saturated", ("mean_running", "curve"), capacity.over_saturated,
           "the batch is far past its knee"),
-    Cause("cap_bound", ("batch_limited_share", "curve", "mean_running"), doors.cap_bound,
+    Cause("cap_bound", ("batch_limited_share", "curve", "mean_running"), capacity.cap_bound,
           "the batch is full and the machine is not"),
     Cause("compute_bound", ("batch_limited_share", "token_limited_share", "curve", "mean_running"),
-          doors.compute_bound, "the machine is the limit"),
+          capacity.compute_bound, "the machine is the limit"),
     Cause("cold_prefix_cache", ("prefix_expected", "prefix_hit_ratio"), service.cold_prefix_cache,
           "equal beginnings are computed again"),
     Cause("underloaded", ("busy_share", "waiting_share", "mean_running"), service.underloaded,

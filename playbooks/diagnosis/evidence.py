@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.snapshot import Snapshot
-from playbooks.measure.stats import DOUBLING_GAIN
+from playbooks.statistics.knee import DOUBLING_GAIN
 
 KNEE_MOST = 4096
 LIMITED_SHARES = {

@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -349,3 +350,12 @@ def _text(value: Any) -> str | None:
 
 def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+def with_versions(facts: Facts, versions: Mapping[str, str]) -> Facts:
+    """The facts of a machine with other versions of torch and triton."""
+    torch_facts = replace(
+        facts.torch, version=versions.get("torch", facts.torch.version), wants_triton=None
+    )
+    triton = versions.get("triton", facts.triton)
+    return replace(facts, torch=torch_facts, triton=triton, triton_error=None)

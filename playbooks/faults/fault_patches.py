@@ -10,7 +10,7 @@ import copy
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,12 +22,11 @@ from engine.execution.runner import Batch
 from engine.request import FinishReason, Request, SamplingParams
 from engine.scheduling.plan import Plan
 from engine.scheduling.scheduler import Scheduler
-from playbooks.environment.facts import Facts
-from playbooks.faults.patching import replaced
+from playbooks.checkup.site import Touch
 from playbooks.load.record import RequestRecord
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.profile import TextTarget
-from playbooks.runs.site import Touch
+from playbooks.measure.replaced import replaced
 
 LOG_SHARE = 0.2
 """Of a row's time is written into the verbose log."""
@@ -202,12 +201,3 @@ def slow_target(ms: float) -> type[EmbeddedTarget]:
             await super().send(prepared, record)
 
     return SlowTarget
-
-
-def pretend(facts: Facts, versions: Mapping[str, str]) -> Facts:
-    """The facts of a machine with other versions of torch and triton."""
-    torch_facts = replace(
-        facts.torch, version=versions.get("torch", facts.torch.version), wants_triton=None
-    )
-    triton = versions.get("triton", facts.triton)
-    return replace(facts, torch=torch_facts, triton=triton, triton_error=None)

@@ -16,16 +16,16 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.kv_cache import layout_for, memory_needed
+from playbooks.checkup.site import Alteration, Site
+from playbooks.checkup.watched_load import decode_curve, load_spec
 from playbooks.diagnosis import StepCurve
-from playbooks.faults import fault_patches as tampering
+from playbooks.faults import fault_patches
 from playbooks.load.prompts import TextPrompts
-from playbooks.load.workload import LoadSpec, Workload, make_spec
+from playbooks.load.workload import Workload
 from playbooks.measure.calibrate import long_text
-from playbooks.measure.examine import decode_curve
-from playbooks.measure.stats import DOUBLING_GAIN
 from playbooks.quality.controls import choose_pairs, injected_model, plain_arm, ranges_of
 from playbooks.quality.scoring import Text
-from playbooks.runs.site import Alteration, Site
+from playbooks.statistics.knee import DOUBLING_GAIN
 from playbooks.steps.models import LoadStep
 
 SAMPLED_REQUESTS = 24
@@ -111,19 +111,6 @@ class Ground:
         return {"lengths": f"lognormal:8,{MANY},0.2", "shared_prefix": 0}
 
 
-def load_spec(load: LoadStep) -> LoadSpec:
-    """Of a load step. Outputs run to their drawn length."""
-    return make_spec(
-        load.arrivals,
-        load.lengths,
-        requests=load.requests,
-        duration_s=load.duration_s,
-        shared_prefix=load.shared_prefix,
-        seed=load.seed,
-        ignore_eos=True,
-    )
-
-
 def check_fault(name: str) -> None:
     """Raises ConfigError for one that is not known."""
     if name not in FAULTS:
@@ -183,15 +170,15 @@ def _thrash(ground: Ground) -> Alteration:
     sized = Ground(ground.site, replace(ground.load, **load))
     pages = max(int(0.35 * 8 * sized.pages(sized.longest)), sized.pages(sized.longest) + 8)
     settings = _pool_of(ground, pages, max_batch=8, reserve="known", prefix_cache=False)
-    return Alteration(settings=settings, load=load, touch=tampering.no_protection)
+    return Alteration(settings=settings, load=load, touch=fault_patches.no_protection)
 
 
 def _leak_pages(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.leak_on_cancel)
+    return Alteration(touch=fault_patches.leak_on_cancel)
 
 
 def _leak_records(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.keep_ended_requests)
+    return Alteration(touch=fault_patches.keep_ended_requests)
 
 
 # --- the batch and the machine ---------------------------------------------------------------
@@ -218,7 +205,7 @@ def _slow_machine(ground: Ground) -> Alteration:
     return Alteration(
         settings=_cap(ground, 8),
         load={**ground.decodes, "arrivals": f"closed:{MANY}", "requests": 2 * MANY},
-        touch=tampering.slow_rows(machine.fixed_ms, machine.per_row_ms),
+        touch=fault_patches.slow_rows(machine.fixed_ms, machine.per_row_ms),
     )
 
 
@@ -229,7 +216,7 @@ def _cap_past_knee(ground: Ground) -> Alteration:
     return Alteration(
         settings=_cap(ground, cap),
         load={**ground.decodes, "arrivals": f"closed:{cap}", "requests": 2 * cap},
-        touch=tampering.slow_rows(machine.fixed_ms, machine.per_row_ms),
+        touch=fault_patches.slow_rows(machine.fixed_ms, machine.per_row_ms),
     )
 
 
@@ -239,7 +226,7 @@ def _promise(ground: Ground) -> Alteration:
     return Alteration(
         settings=_cap(ground, 8) | {"tpot_objective_ms": 2 * machine.ms(1)},
         load={**ground.decodes, "arrivals": "closed:8", "requests": 2 * MANY},
-        touch=tampering.slow_rows(machine.fixed_ms, machine.per_row_ms),
+        touch=fault_patches.slow_rows(machine.fixed_ms, machine.per_row_ms),
     )
 
 
@@ -247,19 +234,19 @@ def _promise(ground: Ground) -> Alteration:
 
 
 def _slow_tokenizer(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.slow_tokenizer(2 * ground.solo_ms))
+    return Alteration(touch=fault_patches.slow_tokenizer(2 * ground.solo_ms))
 
 
 def _verbose_log(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.verbose_log(ground.curve.ms(6) / 6))
+    return Alteration(touch=fault_patches.verbose_log(ground.curve.ms(6) / 6))
 
 
 def _drop_prefixes(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.no_prefix_hits)
+    return Alteration(touch=fault_patches.no_prefix_hits)
 
 
 def _slow_generator(ground: Ground) -> Alteration:
-    target = tampering.slow_target(max(40.0, 1.5 * ground.solo_ms))
+    target = fault_patches.slow_target(max(40.0, 1.5 * ground.solo_ms))
     return Alteration(load={"requests": MANY}, target=target)
 
 
@@ -298,7 +285,7 @@ def _static_scales(ground: Ground) -> Alteration:
 
 
 def _mix_rows(ground: Ground) -> Alteration:
-    return Alteration(touch=tampering.swap_rows)
+    return Alteration(touch=fault_patches.swap_rows)
 
 
 def _mixed_versions(ground: Ground) -> Alteration:

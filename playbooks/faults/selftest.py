@@ -13,10 +13,10 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.models import LoadedModel
+from playbooks.checkup.checkup import gather, version_facts
+from playbooks.checkup.site import Site
 from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
 from playbooks.faults.faults import FAULTS, Ground, check_fault, inject
-from playbooks.measure.checkup import gather, version_facts
-from playbooks.runs.site import Site
 from playbooks.steps.models import LoadStep, SoakStep
 
 SCHEMA = 1

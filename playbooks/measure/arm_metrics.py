@@ -13,14 +13,14 @@ from engine.config import EngineConfig
 from playbooks.load.summary import latency_block
 from playbooks.measure.bound import judge
 from playbooks.measure.experiment import ArmSpec, Goal
-from playbooks.measure.stats import (
+from playbooks.measure.trial import Trial
+from playbooks.statistics.intervals import (
     Interval,
     paired_change,
     positive_interval,
     quantile_change,
     verdict,
 )
-from playbooks.measure.trial import Trial
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queue_ms")
 
@@ -91,9 +91,9 @@ class Arm:
     def bound_by(self) -> str:
         """kv | batch | compute | load: of all closed batches together."""
         bounds = [t.bound for t in self.batches]
-        doors = [b.door for b in bounds]
+        limits = [b.limited_by for b in bounds]
         gains = [b.gain for b in bounds if b.gain is not None]
-        return judge(max(doors, key=doors.count), float(np.median(gains)) if gains else None)
+        return judge(max(limits, key=limits.count), float(np.median(gains)) if gains else None)
 
     @property
     def typical_bound(self) -> str:

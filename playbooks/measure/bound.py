@@ -2,7 +2,7 @@
 
 Two questions are asked. What kept waiting requests out (the scheduler says so at every step)?
 And would letting twice as many in have helped (the cost of a step by its tokens says so)? Where
-a doubling gains little the machine is the limit, whatever closed the door.
+a doubling gains little the machine is the limit, whatever kept requests out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import theilslopes
 
 from engine.core import Engine
-from playbooks.measure.stats import DOUBLING_GAIN
+from playbooks.statistics.knee import DOUBLING_GAIN
 
 FITTED = 300
 """Steps of which a cost line is made: all pairs of them are looked at."""
@@ -42,7 +42,7 @@ class Cost:
 class Bound:
     by: str
     """kv | batch | compute | load"""
-    door: str
+    limited_by: str
     """What kept requests out: kv | batch | token_budget | load (nobody waited)."""
     gain: float | None
     """What twice the batch would gain; None: not known."""
@@ -53,13 +53,13 @@ class Bound:
 
     @property
     def why(self) -> str:
-        doors = {
+        reasons = {
             "kv": f"the KV cache had no room for more than {self.mean_running:.0f} rows",
             "batch": f"the batch was full at {self.mean_running:.0f} rows",
             "token_budget": "every step was full of tokens",
             "load": f"nobody waited while {self.mean_running:.0f} rows ran",
         }
-        text = doors[self.door]
+        text = reasons[self.limited_by]
         if self.gain is not None:
             text += f"; twice as many would give {max(self.gain, 0):.0%} more tokens a second"
         if self.padding_share >= 0.01:
@@ -69,7 +69,7 @@ class Bound:
     def to_dict(self) -> dict[str, Any]:
         return {
             "by": self.by,
-            "door": self.door,
+            "limited_by": self.limited_by,
             "doubling_gain": self.gain,
             "step_fixed_ms": self.cost.fixed if self.cost else None,
             "step_ms_per_token": self.cost.per_token if self.cost else None,
@@ -87,15 +87,15 @@ def find_bound(
     useful_steps = tokens > 0
     pressed = (waiting > 0) & useful_steps
     chosen = pressed if pressed.any() else useful_steps
-    door = _door(engine, totals, bool(pressed.any()), running[chosen])
+    limited_by = _limited_by(engine, totals, bool(pressed.any()), running[chosen])
     cost = step_cost(tokens, ms)
     mean_tokens = float(tokens[chosen].mean()) if chosen.any() else 0.0
     gain = cost.doubling_gain(mean_tokens) if cost is not None and mean_tokens else None
     useful = totals["prefill_tokens"] + totals["output_tokens"]
     padding = totals["padding_tokens"]
     return Bound(
-        by=judge(door, gain),
-        door=door,
+        by=judge(limited_by, gain),
+        limited_by=limited_by,
         gain=gain,
         cost=cost,
         mean_running=float(running[chosen].mean()) if chosen.any() else 0.0,
@@ -103,24 +103,25 @@ def find_bound(
     )
 
 
-def judge(door: str, gain: float | None) -> str:
+def judge(limited_by: str, gain: float | None) -> str:
     """kv | batch | compute | load."""
-    if door == "token_budget" or (door != "load" and gain is not None and gain < DOUBLING_GAIN):
-        return "compute"
-    return door
+    if limited_by == "load":
+        return "load"
+    worth = gain is None or gain >= DOUBLING_GAIN
+    return limited_by if worth and limited_by != "token_budget" else "compute"
 
 
-def _door(engine: Engine, totals: Counter[str], pressed: bool, running: np.ndarray) -> str:
+def _limited_by(engine: Engine, totals: Counter[str], pressed: bool, running: np.ndarray) -> str:
     """The commonest reason why no more were let in while some waited."""
     if not pressed:
         return "load"
     if engine.config.policy == "static":
         return "batch" if running.max() >= engine.scheduler.cap else "kv"
-    doors = {"kv": totals["bound_kv"], "batch": totals["bound_cap"]}
-    doors["token_budget"] = totals["bound_token_budget"]
-    # A full step closes the door for a moment only; it is the limit when nothing else ever is.
-    firm = {name: count for name, count in doors.items() if name != "token_budget" and count}
-    return max(firm or doors, key=lambda name: doors[name])
+    steps = {"kv": totals["bound_kv"], "batch": totals["bound_cap"]}
+    steps["token_budget"] = totals["bound_token_budget"]
+    # A full step keeps requests out for a moment only; it is the limit when nothing else ever is.
+    firm = {name: count for name, count in steps.items() if name != "token_budget" and count}
+    return max(firm or steps, key=lambda name: steps[name])
 
 
 def step_cost(tokens: np.ndarray, ms: np.ndarray) -> Cost | None:

@@ -22,7 +22,7 @@ from engine.observing.machine import system_heap, torch_cuda
 from engine.scheduling.pages import PagePool
 from engine.scheduling.prefix import PrefixIndex
 from playbooks.diagnosis import Growth
-from playbooks.measure.stats import theil_sen
+from playbooks.statistics.intervals import theil_sen
 
 SERVING = ("engine.", "kernels.")
 OURS = (*SERVING, "playbooks.")

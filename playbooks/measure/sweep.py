@@ -25,18 +25,10 @@ from playbooks.load.mix import Mix, Preset, parse_mix
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
 from playbooks.measure.compare import environment
-from playbooks.measure.stats import (
-    DOUBLING_GAIN,
-    TAIL_SLOPE,
-    Bend,
-    Interval,
-    common_noise,
-    knee,
-    positive_interval,
-    segmented_fit,
-)
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.work import EvenPreset
+from playbooks.statistics.intervals import Interval, common_noise, positive_interval
+from playbooks.statistics.knee import DOUBLING_GAIN, TAIL_SLOPE, Bend, knee, segmented_fit
 from playbooks.steps.models import SweepStep
 
 SCHEMA = 1
@@ -102,9 +94,9 @@ class Point:
         kinds = []
         for trial in self.trials:
             bound = trial.bound
-            door = {"load": "cap", "batch": "cap"}.get(bound.door, bound.door)
+            limit = {"load": "cap", "batch": "cap"}.get(bound.limited_by, bound.limited_by)
             worth = bound.gain is None or bound.gain >= DOUBLING_GAIN
-            kinds.append(door if worth or door == "token_budget" else "compute")
+            kinds.append(limit if worth or limit == "token_budget" else "compute")
         return max(kinds, key=kinds.count)
 
     def latency(self, metric: str) -> dict[str, Any]:

@@ -181,9 +181,9 @@ def _arm_problems(arm: Report) -> list[str]:
         problems.append(f"quality of {arm['config']['kv_format']} against fp16: {arm['quality']}")
     if arm["quality"] is None and arm["config"]["kv_format"] != "fp16":
         problems.append(f"quality of {arm['config']['kv_format']} was not judged in this run")
-    doors = dict.fromkeys(row["by"] for row in arm["bound"])
-    if len(doors) > 1:
-        problems.append(f"repeats disagree on what bound it: {', '.join(doors)}")
+    limits = dict.fromkeys(row["by"] for row in arm["bound"])
+    if len(limits) > 1:
+        problems.append(f"repeats disagree on what bound it: {', '.join(limits)}")
     return problems
 
 

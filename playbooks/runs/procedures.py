@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from playbooks.checkup.site import Site
 from playbooks.runs.outcome import StepClock, StepOutcome
-from playbooks.runs.site import Site
 from playbooks.steps import models
 
 ENDLESS_S = 1e7
@@ -22,7 +22,7 @@ ENDLESS_S = 1e7
 
 
 def run_environment(site: Site, params: models.EnvironmentStep, clock: StepClock) -> StepOutcome:
-    from playbooks.measure.checkup import broken_versions, environment_report
+    from playbooks.checkup.checkup import broken_versions, environment_report
 
     report = environment_report(site)
     broken = broken_versions(report)
@@ -45,7 +45,7 @@ def run_profile(site: Site, params: models.ProfileStep, clock: StepClock) -> Ste
 
 
 def run_load(site: Site, params: models.LoadStep, clock: StepClock) -> StepOutcome:
-    from playbooks.measure.checkup import examine_site
+    from playbooks.checkup.checkup import examine_site
 
     asked = replace(params, duration_s=clock.shortened(params.duration_s))
     found = examine_site(site, asked, clock.show)
@@ -115,8 +115,8 @@ def _ratio(row: Mapping[str, Any] | None) -> float | None:
 
 
 def run_quality(site: Site, params: models.QualityStep, clock: StepClock) -> StepOutcome:
-    from playbooks.measure.checkup import probe_facts, suspect_text
-    from playbooks.measure.probe import run_probe
+    from playbooks.checkup.checkup import probe_facts, suspect_text
+    from playbooks.checkup.probe import run_probe
     from playbooks.quality import check as quality
 
     if params.size == "probe":
@@ -137,7 +137,7 @@ def _quality_note(report: Mapping[str, Any]) -> str:
 
 
 def run_soak(site: Site, params: models.SoakStep, clock: StepClock) -> StepOutcome:
-    from playbooks.measure.checkup import soak_facts, soak_site
+    from playbooks.checkup.checkup import soak_facts, soak_site
 
     report = soak_site(site, params, clock.check)
     slopes = report["slopes"]

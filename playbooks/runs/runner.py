@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, EngineError
+from playbooks.checkup.site import Site, UrlSite
 from playbooks.diagnosis import FACTS, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
 from playbooks.optlog.record import plain
@@ -31,7 +32,6 @@ from playbooks.runs.events import (
 )
 from playbooks.runs.gates import judge_all, worst
 from playbooks.runs.outcome import StepClock, StepOutcome
-from playbooks.runs.site import Site, UrlSite
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.steps.metrics import RENAMED
 from playbooks.steps.models import LoadStep

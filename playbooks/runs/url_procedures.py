@@ -10,6 +10,8 @@ from pathlib import Path
 
 from engine.errors import ConfigError, EngineError
 from engine.snapshot import Snapshot
+from playbooks.checkup.site import UrlSite
+from playbooks.checkup.watched_load import lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
 from playbooks.load.arrivals import Closed
@@ -18,11 +20,9 @@ from playbooks.load.mix import parse_mix
 from playbooks.load.slo import Slo, parse_slo
 from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
-from playbooks.measure.examine import lateness
-from playbooks.measure.stats import TAIL_SLOPE, knee, segmented_fit
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.procedures import canary_outcome, checklist_outcome, summary_metrics
-from playbooks.runs.site import UrlSite
+from playbooks.statistics.knee import TAIL_SLOPE, knee, segmented_fit
 from playbooks.steps import models
 
 POLL_S = 0.5

@@ -5,7 +5,7 @@ from pathlib import Path
 from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from model_files import write_hf
-from playbooks.runs.site import Site
+from playbooks.checkup.site import Site
 from playbooks.steps.models import LoadStep, SoakStep
 
 LOAD = LoadStep(arrivals="closed:6", lengths="lognormal:14,10,0.3", requests=36, shared_prefix=8)

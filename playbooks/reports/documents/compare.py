@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from playbooks.measure.stats import P99_LEAST
 from playbooks.reports.document import (
     Column,
     Document,
@@ -17,6 +16,7 @@ from playbooks.reports.document import (
     whole,
 )
 from playbooks.reports.documents.parts import surroundings
+from playbooks.statistics.intervals import P99_LEAST
 
 
 def compare_document(report: dict[str, Any]) -> Document:

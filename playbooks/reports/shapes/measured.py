@@ -183,7 +183,7 @@ class ArmMemory(TypedDict):
 
 class BoundRow(TypedDict):
     by: Literal["kv", "batch", "compute", "load"]
-    door: Literal["kv", "batch", "token_budget", "load"]
+    limited_by: Literal["kv", "batch", "token_budget", "load"]
     doubling_gain: float | None
     step_fixed_ms: float | None
     step_ms_per_token: float | None

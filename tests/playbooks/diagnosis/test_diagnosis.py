@@ -23,7 +23,7 @@ from playbooks.diagnosis import (
     facts_needed,
     from_snapshots,
 )
-from playbooks.measure.stats import DOUBLING_GAIN, doubling_gain
+from playbooks.statistics.knee import DOUBLING_GAIN, doubling_gain
 
 HEALTHY = Evidence(
     requests=40, error_rate=0.0, mean_running=6.0, waiting_share=0.0,

@@ -7,12 +7,12 @@ import pytest
 from checkups import LOAD, SOAK, tiny_config, tiny_folder, tiny_site
 from engine.core import Engine
 from engine.errors import ConfigError
+from playbooks.checkup.site import Site
 from playbooks.diagnosis import CAUSES
 from playbooks.faults import fault_patches as tampering
 from playbooks.faults.faults import FAULTS, Ground, inject
 from playbooks.faults.selftest import run_selftest
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.runs.site import Site
 
 
 @pytest.fixture(scope="module")

@@ -27,19 +27,19 @@ def trial(pages, users, requests=12, **settings):
 
 
 def test_a_full_batch():
-    assert trial(pages=64, users=12).bound.door == "batch"
+    assert trial(pages=64, users=12).bound.limited_by == "batch"
 
 
 def test_a_full_cache():
     found = trial(pages=8, users=12, max_batch=8)
-    assert found.bound.door == "kv"
+    assert found.bound.limited_by == "kv"
     assert found.bound.mean_running < 5
     assert "KV cache" in found.bound.why
 
 
 def test_nobody_waits():
     found = trial(pages=64, users=2)
-    assert (found.bound.door, found.bound.by) == ("load", "load")
+    assert (found.bound.limited_by, found.bound.by) == ("load", "load")
     assert found.bound.padding_share == 0
 
 
@@ -47,14 +47,14 @@ def test_a_static_batch_that_memory_ends_is_held_by_memory_and_pads():
     settings = {"policy": "static", "allocator": "contiguous", "reserve": "max",
                 "max_model_len": 128, "max_wait_ms": 1.0}  # fmt: skip
     found = trial(pages=16, users=12, **settings)
-    assert found.bound.door == "kv"
+    assert found.bound.limited_by == "kv"
     assert found.bound.mean_running == 2
     assert 0 < found.bound.padding_share < 0.5
     padded = trial(pages=16, users=12, pad_prompts=True, **settings)
     assert padded.bound.padding_share > found.bound.padding_share
     assert "was padding" in padded.bound.why
     roomy = trial(pages=64, users=12, **settings)
-    assert roomy.bound.door == "batch"
+    assert roomy.bound.limited_by == "batch"
 
 
 def test_a_trial_counts_what_was_served():
@@ -80,11 +80,11 @@ def test_the_cost_of_a_step_is_a_line_and_its_doubling_gains_less_and_less():
 
 
 @pytest.mark.parametrize(
-    ("door", "gain", "by"),
+    ("limited_by", "gain", "by"),
     [
         ("kv", 0.5, "kv"), ("kv", 0.05, "compute"), ("batch", None, "batch"),
         ("batch", 0.14, "compute"), ("token_budget", 0.9, "compute"), ("load", 0.01, "load"),
     ],
 )  # fmt: skip
-def test_the_machine_is_the_limit_where_a_doubling_gains_little(door, gain, by):
-    assert judge(door, gain) == by
+def test_the_machine_is_the_limit_where_a_doubling_gains_little(limited_by, gain, by):
+    assert judge(limited_by, gain) == by

@@ -13,9 +13,9 @@ from playbooks.measure import compare
 from playbooks.measure.arm_metrics import judge_goal
 from playbooks.measure.compare import run_compare
 from playbooks.measure.experiment import ArmSpec, Experiment, ExperimentSize, Goal, WorkSpec
-from playbooks.measure.stats import Interval
 from playbooks.reports import results
 from playbooks.reports.schemas import schema_of, violations
+from playbooks.statistics.intervals import Interval
 from playbooks.steps.models import CompareStep
 
 LOADED = tiny_loaded(dispatch.select("reference"))

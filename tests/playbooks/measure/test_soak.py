@@ -9,11 +9,11 @@ from checklists.tomlfile import checked
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError
 from engine.execution.load import load_model
+from playbooks.checkup.site import Site
 from playbooks.faults import fault_patches as tampering
 from playbooks.measure.leak_detector import Look, allocator, containers, growth, objects
 from playbooks.measure.soak import grown_of, run_soak
 from playbooks.reports.schemas import schema_of, violations
-from playbooks.runs.site import Site
 from playbooks.steps.models import SoakStep
 
 SPEC = SoakStep(requests=54, waves=6)

@@ -14,12 +14,12 @@ import pytest
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError, EngineError
 from engine.execution.load import load_model
+from playbooks.checkup.site import Site, UrlSite
 from playbooks.optlog import OptLog
 from playbooks.reports.schemas import schema_of, violations
 from playbooks.runs import events, procedures, spec
 from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook
-from playbooks.runs.site import Site, UrlSite
 from repository import ROOT
 
 TINY = """

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from scipy.special import betainc
 
-from playbooks.measure.stats import Interval
+from playbooks.statistics.intervals import Interval
 
 NEGLIGIBLE = 1e-9
 """Samples less likely than this to be the quantile are left out."""

@@ -5,19 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from playbooks.measure.stats import (
+from playbooks.statistics.intervals import (
     Interval,
     common_noise,
-    doubling_gain,
-    knee,
     mean_interval,
     paired_change,
     positive_interval,
     quantile_change,
-    segmented_fit,
     theil_sen,
     verdict,
 )
+from playbooks.statistics.knee import doubling_gain, knee, segmented_fit
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 

@@ -1,4 +1,4 @@
-"""A load with everything watched that a diagnosis asks for: doors, pages, logs, stages, curve.
+"""A load with everything watched that a diagnosis asks for: limits, pages, logs, stages, curve.
 
 `evewatch load` says what clients saw. This says why: it looks into every step of the engine in
 this process, and costs it a few counters a step.
@@ -23,7 +23,6 @@ from engine.core import Engine, completion
 from engine.observing.telemetry import STEP_PARTS, StepRecord
 from engine.request import STAGES, SamplingParams
 from playbooks.diagnosis import StepCurve
-from playbooks.faults.patching import replaced
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import LoadResult, run_load
 from playbooks.load.client import Progress as LoadProgress
@@ -31,10 +30,12 @@ from playbooks.load.prompts import TextPrompts
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import summarize
 from playbooks.load.targets import EmbeddedTarget
-from playbooks.load.workload import LoadSpec
+from playbooks.load.workload import LoadSpec, make_spec
 from playbooks.measure.bound import find_bound
 from playbooks.measure.profile import TextTarget
+from playbooks.measure.replaced import replaced
 from playbooks.measure.trial import steps_of
+from playbooks.steps.models import LoadStep
 
 CURVE_ROWS = (1, 2, 4, 8, 16)
 CURVE_PROMPT, CURVE_OUTPUT, CURVE_ROUNDS = 4, 5, 3
@@ -52,7 +53,7 @@ class PoolWatch:
     """Of every step: how many pages were held, and how many of their places had no token."""
 
     usage: list[tuple[bool, float]] = field(default_factory=list)
-    """Was the KV cache the door, and the share of the pages held."""
+    """Did the KV cache keep requests out, and the share of the pages held."""
     waste: list[tuple[bool, float]] = field(default_factory=list)
 
     @contextmanager
@@ -141,6 +142,19 @@ def _decode_steps(engine: Engine, rows: int) -> list[float]:
 
 
 # --- the load ------------------------------------------------------------------------------
+
+
+def load_spec(load: LoadStep) -> LoadSpec:
+    """Of a load step. Outputs run to their drawn length."""
+    return make_spec(
+        load.arrivals,
+        load.lengths,
+        requests=load.requests,
+        duration_s=load.duration_s,
+        shared_prefix=load.shared_prefix,
+        seed=load.seed,
+        ignore_eos=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from playbooks.checkup.probe import run_probe
+from playbooks.checkup.site import Site
+from playbooks.checkup.watched_load import Examined, examine, load_spec
 from playbooks.diagnosis import Evidence
 from playbooks.environment.facts import gather as gather_facts
+from playbooks.environment.facts import with_versions
 from playbooks.environment.step import examine as examine_machine
-from playbooks.faults.fault_patches import pretend
-from playbooks.faults.faults import load_spec
-from playbooks.measure.examine import Examined, examine
-from playbooks.measure.probe import run_probe
 from playbooks.measure.profile import TextTarget
 from playbooks.measure.soak import grown_of, run_soak
-from playbooks.runs.site import Site
 from playbooks.steps.models import LoadStep, SoakStep
 
 Progress = Callable[[int, int], None]
@@ -59,7 +58,7 @@ def version_facts(site: Site) -> dict[str, Any]:
 def environment_report(site: Site) -> dict[str, Any]:
     """Of this machine, or of one with the versions of the site's fault."""
     versions = site.alteration.versions
-    return examine_machine(pretend(gather_facts(), versions) if versions else None)
+    return examine_machine(with_versions(gather_facts(), versions) if versions else None)
 
 
 def broken_versions(report: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from array import array
 import pytest
 
 from engine.request import Stamps
+from playbooks.checkup.watched_load import stage_times, usual_share
 from playbooks.load.record import RequestRecord
-from playbooks.measure.examine import stage_times, usual_share
 
 
 def record(tokenize_ms, decode_ms=60):

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.core import Engine, completion
 from engine.request import SamplingParams
+from playbooks.checkup.site import Site
 from playbooks.measure.calibrate import long_text
 from playbooks.measure.crosstalk import MARKS, marked_prompt
 from playbooks.quality import limits
@@ -19,7 +20,6 @@ from playbooks.quality.controls import plain_arm
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import Suspect, find_suspects
-from playbooks.runs.site import Site
 
 SCHEMA = 1
 TOKENS = 192

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import comb
 
-from playbooks.canary.quantile import least_for_bound, quantile_ratio
+from playbooks.statistics.quantile_ratio import least_for_bound, quantile_ratio
 
 
 def drawn(base, other, q, low_alpha, high_alpha, draws=20_000):

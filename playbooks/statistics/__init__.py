@@ -1,0 +1,1 @@
+"""Intervals, knees and ratios of quantiles: numbers in, numbers out."""

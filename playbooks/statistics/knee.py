@@ -1,0 +1,70 @@
+"""Where a curve of throughput over size bends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+DOUBLING_GAIN = 0.15
+"""The knee: the last size whose doubling still gains so much."""
+TAIL_SLOPE = 0.25
+"""A curve has bent when it rises no more than this share of its first slope."""
+
+
+@dataclass(frozen=True)
+class Bend:
+    """Two lines that meet at `at`: throughput per unit of batch before and after."""
+
+    at: float
+    head: float
+    tail: float
+
+    @property
+    def ratio(self) -> float:
+        """Tail slope over head slope: 1 is a straight line, 0 a plateau."""
+        return self.tail / self.head if self.head > 0 else math.inf
+
+
+def doubling_gain(sizes: Sequence[float], values: Sequence[float], size: float) -> float:
+    """What twice `size` gains, read off the curve between measured sizes (log-log)."""
+    x, y = np.log2(sizes), np.log(values)
+    once, twice = np.interp([math.log2(size), math.log2(size) + 1], x, y)
+    return math.expm1(twice - once)
+
+
+def knee(
+    sizes: Sequence[float], values: Sequence[float], gain: float = DOUBLING_GAIN
+) -> int | None:
+    """The last whole size whose doubling still gains `gain`, from rising sizes.
+
+    None when the largest size that could be doubled still gains so much: the curve has not
+    bent yet. The first size when not even doubling that is worth it.
+    """
+    first, last = math.ceil(sizes[0]), int(sizes[-1] // 2)
+    worth = [n for n in range(first, last + 1) if doubling_gain(sizes, values, n) >= gain]
+    if worth and worth[-1] == last:
+        return None
+    return worth[-1] if worth else first
+
+
+def segmented_fit(sizes: Sequence[float], values: Sequence[float]) -> Bend | None:
+    """The continuous pair of lines with the least squared error; None below four points.
+
+    Errors are relative, so that the large values do not decide alone.
+    """
+    x, y = np.asarray(sizes, float), np.asarray(values, float)
+    if len(x) < 4:
+        return None
+    fits = [_two_lines(x, y, at) for at in np.geomspace(x[1], x[-2], 200)]
+    return min(fits, key=lambda fit: fit[0])[1]
+
+
+def _two_lines(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, Bend]:
+    basis = np.stack([np.ones_like(x), np.minimum(x, at), np.maximum(x - at, 0)], axis=1)
+    weights = 1 / np.maximum(y, 1e-12)
+    coefficients, *_ = np.linalg.lstsq(basis * weights[:, None], y * weights, rcond=None)
+    error = float((((basis @ coefficients - y) * weights) ** 2).sum())
+    return error, Bend(float(at), float(coefficients[1]), float(coefficients[2]))
