@@ -19,8 +19,9 @@ from pathlib import Path
 
 import torch
 
+from kernels.contract import Operations
 from kernels.cpu.build import load
-from kernels.dispatch import Backend, select
+from kernels.dispatch import select
 from kernels.errors import KernelError
 from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
 from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight, Rope
@@ -122,7 +123,7 @@ def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
     return LayerKv(layout, raw, slab, slab.clone(), lanes, scale, scale)
 
 
-def cache_cases(run: Backend, name: str, sizes: Sizes) -> Iterator[Case]:
+def cache_cases(run: Operations, name: str, sizes: Sizes) -> Iterator[Case]:
     """Decode of every sequence at once, then one prompt in one piece."""
     s, tokens = sizes, max(sizes.context, sizes.prompt)
     each = tokens // s.page + 1
@@ -164,7 +165,7 @@ def cache_cases(run: Backend, name: str, sizes: Sizes) -> Iterator[Case]:
         yield Case(f"attend {label}", name, attend, Work(moved, flops))
 
 
-def row_cases(run: Backend, rows: int, sizes: Sizes) -> Iterator[Case]:
+def row_cases(run: Operations, rows: int, sizes: Sizes) -> Iterator[Case]:
     x, weight = torch.randn(rows, sizes.hidden), torch.ones(sizes.hidden)
     pair = torch.randn(rows, 2 * sizes.mlp)
     yield Case(
@@ -181,7 +182,7 @@ def row_cases(run: Backend, rows: int, sizes: Sizes) -> Iterator[Case]:
     )
 
 
-def linear_cases(run: Backend, encoding: str, sizes: Sizes) -> Iterator[Case]:
+def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[Case]:
     """hidden -> 2 · mlp, with cold weights."""
     n, k = 2 * sizes.mlp, sizes.hidden
     if encoding in FLOAT:
@@ -200,7 +201,7 @@ def linear_cases(run: Backend, encoding: str, sizes: Sizes) -> Iterator[Case]:
         yield Case(f"linear {rows}", encoding, call, Work(moved, 2 * rows * n * k))
 
 
-def cases(run: Backend, sizes: Sizes, formats: list[str]) -> Iterator[Case]:
+def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[Case]:
     for name in formats:
         yield from cache_cases(run, name, sizes)
     for rows in (1, sizes.sequences, 256):
@@ -228,7 +229,7 @@ def main() -> None:
         print(f"{'op':16}{'format':14}{'backend':11}{'least ms':>10}{'median':>10}", end="")
         print(f"{'MB':>9}{'MFLOP':>9}{'of roof':>9}")
         for backend in options.backend:
-            run = select(backend)
+            run = select(backend).ops
             for case in cases(run, sizes, options.format):
                 times = measure(case.call)
                 print(

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import cast
 
 import torch
 
 from kernels import reference
-from kernels.decoder import Stack
+from kernels.contract import Operations
 from kernels.errors import BuildError, KernelError
+from kernels.layout import PageLayout
 
 KINDS = ("auto", "reference", "cpu", "triton")
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The functions of `kernels.reference`, made by one backend."""
+    """What was picked."""
 
-    name: str
-    """reference | cpu | triton"""
+    ops: Operations
     reason: str
     """What was picked and why, one line for people."""
-    pack: Callable[..., Any]
-    linear: Callable[..., torch.Tensor]
-    embed: Callable[..., torch.Tensor]
-    rms_norm: Callable[..., torch.Tensor]
-    silu_mul: Callable[..., torch.Tensor]
-    append_kv: Callable[..., torch.Tensor]
-    attend: Callable[..., torch.Tensor]
-    stack: Callable[..., Stack]
-    argmax: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+    @property
+    def name(self) -> str:
+        """reference | cpu | triton"""
+        return self.ops.name
+
+    def suited_to(self, layout: PageLayout, query_heads: int, kind: str = "auto") -> Backend:
+        """This backend if it can serve such a cache; else, where `kind` is auto, the reference.
+
+        Raises KernelError if `kind` asked for kernels that cannot.
+        """
+        problem = self.ops.misfit(layout, query_heads)
+        if problem is None:
+            return self
+        if kind != "auto":
+            raise KernelError(f"kernels = {kind}: {problem}; use auto, or another model")
+        return Backend(reference, f"reference kernels (slow): {problem}")
 
 
 def select(kind: str = "auto", device: str = "cpu", require_triton: bool = False) -> Backend:
@@ -51,7 +57,7 @@ def select(kind: str = "auto", device: str = "cpu", require_triton: bool = False
     if kind == "triton" or require_triton or (kind == "auto" and not is_cpu):
         return _triton(device, is_required=kind == "triton" or require_triton)
     if kind == "reference":
-        return _backend(reference, "reference kernels: asked for")
+        return Backend(reference, "reference kernels: asked for")
     if not is_cpu:
         raise KernelError(f"kernels: cpu kernels cannot run on {device}; use auto")
     return _cpu(kind)
@@ -66,8 +72,8 @@ def _triton(device: str, is_required: bool) -> Backend:
         why = f"triton does not work on {device}: {type(error).__name__}: {text}"
         if is_required:
             raise KernelError(f"kernels: {why}; mend it, or use auto") from error
-        return _backend(reference, f"reference kernels (slow): {why}")
-    return _backend(module, f"triton kernels: a first one ran on {device}")
+        return Backend(reference, f"reference kernels (slow): {why}")
+    return Backend(cast(Operations, module), f"triton kernels: a first one ran on {device}")
 
 
 def _cpu(kind: str) -> Backend:
@@ -78,11 +84,6 @@ def _cpu(kind: str) -> Backend:
     except BuildError as error:
         if kind == "cpu":
             raise KernelError(f"kernels: cpu kernels cannot be built: {error}") from error
-        return _backend(reference, f"reference kernels (slow): {error}")
+        return Backend(reference, f"reference kernels (slow): {error}")
     why = "asked for" if kind == "cpu" else "built with the system compiler"
-    return _backend(cpu, f"cpu kernels: {why}")
-
-
-def _backend(module: ModuleType, reason: str) -> Backend:
-    operations = [field.name for field in fields(Backend)[2:]]
-    return Backend(module.name, reason, *(getattr(module, name) for name in operations))
+    return Backend(cpu, f"cpu kernels: {why}")

@@ -17,6 +17,7 @@ hp ("high precision") is float16 unless a format says otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
@@ -29,11 +30,21 @@ ALIGN = 32
 """Head blocks start on multiples of this many bytes: one AVX2 register."""
 
 
+class Code(IntEnum):
+    """How the kernels tell formats apart, in C (kv.h) as on a GPU: what differs in code."""
+
+    HALF = 0
+    CHANNEL = 1
+    TOKEN = 2
+    STATIC = 3
+
+
 @dataclass(frozen=True)
 class KvFormat:
     """How K and V are stored once written. Formats differ in data, not in code paths."""
 
     name: str
+    code: Code
     quantised: bool
     k_scale: str
     """What one K scale covers: none | channel | token | static (channel) | tensor (layer)."""
@@ -48,11 +59,11 @@ class KvFormat:
 FORMATS: dict[str, KvFormat] = {
     f.name: f
     for f in (
-        KvFormat("fp16", False, "none", "none", open_page=False, has_outliers=False),
-        KvFormat("int8_channel", True, "channel", "token", open_page=True, has_outliers=True),
-        KvFormat("int8_token", True, "token", "token", open_page=False, has_outliers=True),
-        KvFormat("int8_static", True, "static", "static", open_page=False, has_outliers=False),
-        KvFormat("int8_tensor", True, "tensor", "tensor", open_page=False, has_outliers=False),
+        KvFormat("fp16", Code.HALF, False, "none", "none", False, False),
+        KvFormat("int8_channel", Code.CHANNEL, True, "channel", "token", True, True),
+        KvFormat("int8_token", Code.TOKEN, True, "token", "token", False, True),
+        KvFormat("int8_static", Code.STATIC, True, "static", "static", False, False),
+        KvFormat("int8_tensor", Code.STATIC, True, "tensor", "tensor", False, False),
     )
 }
 
@@ -145,6 +156,14 @@ class PageLayout:
         """Bytes of one open slab in one layer; zero for formats that write in place."""
         return self.fp16_bytes_per_token * self.page_tokens if self.fmt.open_page else 0
 
+    def group(self, query_heads: int) -> int:
+        """Query heads per KV head. Raises KernelError where they do not divide."""
+        if query_heads < 1 or query_heads % self.kv_heads:
+            raise KernelError(
+                f"{query_heads} query heads do not divide over {self.kv_heads} KV heads"
+            )
+        return query_heads // self.kv_heads
+
     def view(self, pages: torch.Tensor, name: str) -> torch.Tensor:
         """Section `name` of every page: [N, H, *shape], sharing memory with `pages`.
 
@@ -188,9 +207,17 @@ class LayerKv:
             self._check("scratch", self.scratch, HP, block)
         if "k_out" in layout.sections:
             self._check("outliers", self.outliers, torch.int32, (layout.outliers,))
+            known = (self.outliers >= -1) & (self.outliers < d)
+            if len(self.outliers) != heads or not known.all():
+                raise KernelError(
+                    f"kv outliers: expected channels of {d}, or -1, for {heads} heads"
+                )
         if layout.fmt.quantised and "k_scale" not in layout.sections:
             for side in ("k", "v"):
-                self._check(f"{side}_static", self.static_scale(side), torch.float32, (d,))
+                scale = self.static_scale(side)
+                self._check(f"{side}_static", scale, torch.float32, (d,))
+                if len(scale) != heads:
+                    raise KernelError(f"kv {side}_static: {len(scale)} heads of {heads}")
 
     def static_scale(self, side: str) -> torch.Tensor:
         """float32 [H, D] of `side` (k or v). Raises KernelError without calibration."""
@@ -217,7 +244,8 @@ class LayerKv:
 class KvStep:
     """Where each row of one step's batch lives in the cache; the same for every layer.
 
-    Row r of sequence b is token `context[b] + r` of it. All arrays are int32.
+    Row r of sequence b is token `context[b] + r` of it. All arrays are int32. Raises KernelError
+    where they are not B, W and T long; what the numbers name is the kernels' to check.
     """
 
     page_tokens: int
@@ -237,6 +265,25 @@ class KvStep:
     """Scratch blocks that the step needs in all."""
     max_context: int
     """Largest context + rows in the batch."""
+
+    def __post_init__(self) -> None:
+        sequences = len(self.context)
+        lengths = (
+            ("row_start", self.row_start, sequences + 1),
+            ("table", self.table, sequences),
+            ("slab", self.slab, sequences),
+            ("scratch", self.scratch, sequences),
+            ("context", self.context, sequences),
+            ("positions", self.positions, len(self.positions)),
+        )
+        for name, x, length in lengths:
+            dims = 2 if name == "table" else 1
+            ready = x.dtype == torch.int32 and x.is_contiguous() and x.dim() == dims
+            if not ready or len(x) != length:
+                raise KernelError(
+                    f"step {name}: expected contiguous int32 [{length}{', W' * (dims - 1)}], "
+                    f"got {x.dtype} {list(x.shape)}"
+                )
 
     @classmethod
     def build(

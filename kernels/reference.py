@@ -1,7 +1,7 @@
 """The definition of the cache and of the decoder's small operations, in plain torch.
 
-Every faster backend has the functions of this module with these signatures and is
-tested against them. Written to be read: one sequence and one page at a time.
+Shapes are those of `kernels.contract.Operations`. Written to be read: one sequence and one page
+at a time, on any device and for every shape that a layout can have.
 
 Order within a layer: `append_kv` (QK norm, RoPE, write, seal), then `attend`.
 
@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.nn import functional as F
 
-from kernels.decoder import Decoder, Stack, layer_by_layer
+from kernels.contract import Decoder, Stack
+from kernels.decoder import layer_by_layer
 from kernels.layout import HP, KvStep, LayerKv, PageLayout
 from kernels.weights import RawWeight, Rope
 
@@ -31,8 +32,12 @@ name = "reference"
 # --- decoder -----------------------------------------------------------------------
 
 
+def misfit(layout: PageLayout, query_heads: int) -> str | None:
+    return None
+
+
 def pack(weight: RawWeight) -> torch.Tensor:
-    """float32 [N, K], dense. Other backends return a handle of their own."""
+    """float32 [N, K], dense."""
     return weight.dequantise()
 
 
@@ -42,32 +47,24 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """x [T, K] · weight [N, K]ᵀ (+ bias [N]) (+ residual [T, N]) -> [T, N], float32.
-
-    With `residual` the sum is written into it and it is returned.
-    """
     y = F.linear(x, weight, bias)
     return y if residual is None else residual.add_(y)
 
 
 def embed(weight: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Rows of a packed [V, K] matrix: tokens [T] -> float32 [T, K]."""
     return F.embedding(tokens, weight)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x · weight / sqrt(mean(x²) + eps) over the last dimension; a new tensor."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """[T, 2I], gate then up -> silu(gate) · up, [T, I]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 def argmax(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [R, N] -> each row's largest value [R] and where it is first [R]; NaN is the largest."""
     return x.max(-1)
 
 
@@ -80,7 +77,6 @@ def apply_rope(x: torch.Tensor, positions: torch.Tensor, rope: Rope) -> torch.Te
 
 
 def stack(decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
-    """The decoder on its caches, one LayerKv a layer: see `kernels.decoder.Stack`."""
     return layer_by_layer(sys.modules[__name__], decoder, kv)
 
 
@@ -96,11 +92,7 @@ def append_kv(
     k_norm: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """Split, normalise, rotate, write and seal one layer's new rows.
-
-    qkv: float32 [T, (Hq + 2H)·D], query heads first. q_norm, k_norm: [D] (Qwen3) or None.
-    Returns the rotated queries [T, Hq, D]; K and V are in the cache.
-    """
+    rope.require(step.max_context)
     h, d = kv.layout.kv_heads, kv.layout.head_dim
     heads = qkv.view(qkv.shape[0], -1, d)
     q, k, v = heads[:, : -2 * h], heads[:, -2 * h : -h], heads[:, -h:]
@@ -147,9 +139,8 @@ def seal(kv: LayerKv, step: KvStep) -> None:
 
 
 def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Tensor:
-    """Causal attention of q [T, Hq, D] over the cache -> [T, Hq·D], float32."""
     layout, p = kv.layout, kv.layout.page_tokens
-    group = q.shape[1] // layout.kv_heads
+    group = layout.group(q.shape[1])
     out = torch.empty_like(q)
     for b, page, first, rows in _touched(step):
         k, v = dequantise(kv, step.table[b, :page])  # [H, page·P, D]
@@ -296,11 +287,15 @@ def _move_outliers(kv: LayerKv, page_id: int, slots: slice, k: torch.Tensor) -> 
 def quantise_static(
     x: torch.Tensor, scale: torch.Tensor, saturated: torch.Tensor | None
 ) -> torch.Tensor:
-    """int8 values of x under fixed scales; what does not fit is clipped and counted."""
+    """int8 values of x under fixed scales; what does not fit is clipped and counted.
+
+    NaN, for which such a format has no room, becomes 0 and counts as clipped.
+    """
     q = (x / scale).round()
     if saturated is not None:
-        saturated += torch.stack((torch.tensor(q.numel()), (q.abs() > 127).sum())).to(saturated)
-    return q.clamp(-127, 127).to(torch.int8)
+        clipped = (~(q.abs() <= 127)).sum()
+        saturated += torch.stack((torch.tensor(q.numel()), clipped)).to(saturated)
+    return to_int8(q)
 
 
 def quantise(
@@ -308,15 +303,20 @@ def quantise(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """int8 values, hp scale and hp zero (0 when symmetric) over the last dimension.
 
-    The scale is rounded up to hp, so no value is ever clipped.
+    The scale is rounded up to hp, so no value is ever clipped. One NaN makes it NaN, and so
+    all that is read of those values.
     """
     zero = torch.zeros_like(x[..., :1])
     if layout.zero_point:
         zero = ((x.amax(-1, keepdim=True) + x.amin(-1, keepdim=True)) / 2).to(HP).float()
     centred = x - zero
     scale = round_up_hp(centred.abs().amax(-1, keepdim=True) / 127).clamp_min(MIN_SCALE)
-    q = (centred / scale.float()).round().clamp(-127, 127).to(torch.int8)
-    return q, scale, zero.to(HP)
+    return to_int8((centred / scale.float()).round()), scale, zero.to(HP)
+
+
+def to_int8(q: torch.Tensor) -> torch.Tensor:
+    """Whole numbers, clipped to ±127; 0 for NaN, which no cast defines."""
+    return q.nan_to_num(nan=0.0).clamp(-127, 127).to(torch.int8)
 
 
 def round_up_hp(x: torch.Tensor) -> torch.Tensor:

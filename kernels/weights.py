@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kernels.errors import KernelError
+
 BLOCK = 32
 """Values per block of the quantised encodings."""
 
@@ -15,6 +17,13 @@ BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
 Nibble pair i holds value i in its low half and value i + 16 in its high half."""
 
 FLOAT = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def row_bytes(encoding: str, cols: int) -> int:
+    """Bytes of one row of a matrix; `cols` are whole blocks."""
+    if encoding in FLOAT:
+        return cols * FLOAT[encoding].itemsize
+    return cols // BLOCK * BLOCK_BYTES[encoding]
 
 
 @dataclass(frozen=True)
@@ -82,3 +91,11 @@ class Rope:
         """From D/2 inverse frequencies (scaling already applied)."""
         angle = torch.outer(torch.arange(positions, dtype=torch.float64), inv_freq.double())
         return cls(angle.cos().float(), angle.sin().float())
+
+    def require(self, positions: int) -> None:
+        """Raises KernelError where the table has fewer."""
+        if positions > self.cos.shape[0]:
+            raise KernelError(
+                f"position {positions - 1} is past the RoPE table of {self.cos.shape[0]}; "
+                "build it for the longest context"
+            )

@@ -13,7 +13,7 @@ from engine.execution.graphs import GraphRunner
 from engine.execution.kv_cache import KvCache, layout_for, memory_for
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
-from engine.models import LoadedModel
+from engine.models import LoadedModel, ModelSpec
 from engine.observing.clock import Clock, MachineClock
 from engine.scheduling.assemble import make_scheduler
 from engine.scheduling.scheduler import Scheduler
@@ -32,9 +32,10 @@ def build(
 
     `loaded` and `calibration` are used as they are, instead of what `config` names.
     """
-    device, backend = select_kernels(config)
     if loaded is None:
-        loaded = models.load(models.resolve(config.model), backend, device=device)
+        device, backend, loaded = _load(config)
+    else:
+        device, backend = select_kernels(config, loaded.spec)
     spec = loaded.spec
     max_model_len = min(config.max_model_len or spec.max_positions, spec.max_positions)
     if calibration is None:
@@ -53,19 +54,25 @@ def build(
     )
     kind = _runner_kind(config, device, backend)
     runner = kind(loaded.model, cache, device, config.max_batch, max_model_len)
-    sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.argmax)
+    sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.ops.argmax)
     scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len)
     clock = clock or MachineClock()
     return ModelCompute(loaded, cache, runner, sampler, backend, device, clock), scheduler
 
 
-def select_kernels(config: EngineConfig) -> tuple[str, Backend]:
-    """Device and kernels that `config` asks for. Raises ConfigError when they cannot be had."""
+def select_kernels(config: EngineConfig, spec: ModelSpec) -> tuple[str, Backend]:
+    """Device and kernels that `config` asks for, for a model of such a shape.
+
+    Raises ConfigError when they cannot be had.
+    """
+    layout = layout_for(config, spec.kv_heads, spec.head_dim)
     device = _device(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
-        return device, dispatch.select(config.kernels, device, config.require_triton)
+        picked = dispatch.select(config.kernels, device, config.require_triton)
+        kind = "triton" if config.require_triton else config.kernels
+        return device, picked.suited_to(layout, spec.heads, kind)
     except KernelError as error:
         raise ConfigError(str(error)) from error
 
@@ -83,8 +90,14 @@ def _runner_kind(config: EngineConfig, device: str, backend: Backend) -> type[Mo
 
 def load_model(config: EngineConfig) -> LoadedModel:
     """The model alone, for those who make several engines of it."""
-    device, backend = select_kernels(config)
-    return models.load(models.resolve(config.model), backend, device=device)
+    return _load(config)[2]
+
+
+def _load(config: EngineConfig) -> tuple[str, Backend, LoadedModel]:
+    """The kernels are chosen before a weight is read: what cannot run says so at once."""
+    checkpoint = models.open_checkpoint(models.resolve(config.model))
+    device, backend = select_kernels(config, checkpoint.spec)
+    return device, backend, models.load(checkpoint, backend.ops, device=device)
 
 
 def _device(config: EngineConfig) -> str:

@@ -15,17 +15,17 @@ from engine.config import EMBEDDED
 from engine.errors import ModelError
 from engine.models.gguf_model import GgufCheckpoint
 from engine.models.hf_folder import HfCheckpoint
-from engine.models.llama import Llama, Ops
+from engine.models.llama import Llama
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint, identity
 from engine.text.tokenizer import Tokenizer
+from kernels.contract import Operations
 
 __all__ = [
     "Llama",
     "LoadedModel",
     "ModelDescription",
     "ModelSpec",
-    "Ops",
     "assemble",
     "describe",
     "load",
@@ -107,29 +107,31 @@ def describe(path: Path) -> ModelDescription:
 
 
 def load(
-    path: Path,
-    ops: Ops,
+    source: Path | Checkpoint,
+    ops: Operations,
     max_positions: int | None = None,
     device: torch.device | str = "cpu",
 ) -> LoadedModel:
-    """Read and pack all weights. `max_positions` may only shorten the model's context.
+    """Read and pack all weights of a path, or of a checkpoint that is open already.
+
+    `max_positions` may only shorten the model's context.
 
     ModelError, in one line, for anything that is not a whole and supported model.
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     mark = identity(checkpoint.files)
     return assemble(checkpoint, ops, checkpoint.tokenizer(), mark, max_positions, device)
 
 
 def assemble(
     checkpoint: Checkpoint,
-    ops: Ops,
+    ops: Operations,
     tokenizer: Tokenizer,
     mark: str,
     max_positions: int | None = None,
     device: torch.device | str = "cpu",
 ) -> LoadedModel:
-    """`load` for a checkpoint that is open already; `mark` becomes the identity."""
+    """`load` with a tokenizer of its own; `mark` becomes the identity."""
     spec = checkpoint.spec
     positions = spec.max_positions if max_positions is None else max_positions
     if not 1 <= positions <= spec.max_positions:

@@ -10,25 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint
-from kernels.decoder import Accounted, Decoder, DecoderLayer, Operations, Stack
+from kernels.contract import Accounted, Decoder, DecoderLayer, Operations, Stack
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import RawWeight, Rope
-
-
-class Ops(Operations, Protocol):
-    """What the decoder asks of a kernel backend; `kernels.reference` says what each means."""
-
-    def pack(self, weight: RawWeight) -> Any: ...
-
-    def embed(self, weight: Any, tokens: torch.Tensor) -> torch.Tensor: ...
-
-    def stack(self, decoder: Decoder, kv: Sequence[LayerKv]) -> Stack: ...
 
 
 class Llama:
@@ -37,7 +27,7 @@ class Llama:
     def __init__(
         self,
         spec: ModelSpec,
-        ops: Ops,
+        ops: Operations,
         embed: Any,
         layers: Sequence[DecoderLayer],
         norm: torch.Tensor,
@@ -55,7 +45,7 @@ class Llama:
     def build(
         cls,
         checkpoint: Checkpoint,
-        ops: Ops,
+        ops: Operations,
         max_positions: int,
         device: torch.device | str = "cpu",
     ) -> Llama:
@@ -131,7 +121,7 @@ class OnCache:
 class _Reader:
     """Weights of a checkpoint in the shapes that its spec asks for."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: Ops, device: torch.device | str) -> None:
+    def __init__(self, checkpoint: Checkpoint, ops: Operations, device: torch.device | str) -> None:
         self._checkpoint, self._ops, self._device = checkpoint, ops, device
 
     def pack(self, name: str, rows: int, cols: int) -> Any:

@@ -1,4 +1,4 @@
-"""C kernels for the CPU, with the functions of `kernels.reference`.
+"""C kernels for the CPU, `kernels.contract.Operations`.
 
 Importing builds nothing; `prepare()` does, so that a missing compiler shows at start and
 not in the middle of a request.
@@ -11,7 +11,7 @@ import torch
 from kernels.cpu import rowwise
 from kernels.cpu.decoder import stack
 from kernels.cpu.gemm import embed, linear, pack
-from kernels.cpu.kv import append_kv, attend
+from kernels.cpu.kv import append_kv, attend, misfit
 from kernels.cpu.rowwise import argmax, rms_norm, silu_mul
 from kernels.weights import RawWeight
 
@@ -23,6 +23,7 @@ __all__ = [
     "attend",
     "embed",
     "linear",
+    "misfit",
     "name",
     "pack",
     "prepare",

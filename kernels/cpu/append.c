@@ -7,6 +7,9 @@
 #define ALONE 4 /* rows that are written before a thread team has woken */
 #define MIN_SCALE 0x1p-24f /* smallest positive half */
 
+MIRRORED(sizeof(Cache), sizeof(Step), HALF, CHANNEL, TOKEN, STATIC, NO_MEMORY, ROWS_RISE, PAGE_ID,
+         SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
+
 /* Smallest half that is not below x >= 0. */
 INLINE half round_up(float x) {
     half near = (half)x;
@@ -19,18 +22,24 @@ INLINE half round_up(float x) {
     return near;
 }
 
+/* NaN for NaN: what cannot be stored must not become a number. */
 INLINE half scale_for(float largest) {
-    return round_up(larger(largest / 127.0f, MIN_SCALE));
+    return round_up(larger(MIN_SCALE, largest / 127.0f));
 }
 
-/* n values under one hp scale (and zero, where there is one) of their own. */
+/* n values under one hp scale (and zero, where there is one) of their own. One NaN among them
+   makes the scale NaN, and so whatever is read of them. */
 INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
     vf low = load(x), high = low;
+    vi odd = low != low;
     for (int i = LANES; i < n; i += LANES) {
-        low = vmin(low, load(x + i));
-        high = vmax(high, load(x + i));
+        vf v = load(x + i);
+        low = vmin(low, v);
+        high = vmax(high, v);
+        odd |= v != v;
     }
     float lowest = -max_lanes(-low), highest = max_lanes(high), centre = 0.0f;
+    if (any(odd)) lowest = highest = NAN;
     if (zero) {
         *zero = (half)((highest + lowest) / 2.0f);
         centre = (float)*zero;
@@ -39,17 +48,19 @@ INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) 
     vf s = splat((float)*scale);
     for (int i = 0; i < n; i += LANES) {
         vf y = nearest((load(x + i) - centre) / s);
-        store_int8(q + i, vmax(vmin(y, splat(127.0f)), splat(-127.0f)));
+        y = vmax(splat(-127.0f), vmin(splat(127.0f), y));
+        store_int8(q + i, pick(y == y, y, splat(0.0f)));
     }
 }
 
-/* n values under fixed scales; returns how many were clipped. */
+/* n values under fixed scales; returns how many were clipped. NaN, for which such a format has
+   no room, becomes 0 and counts as clipped. */
 INLINE int64_t quantise_static(const float *x, const float *scale, int n, float *q) {
     int64_t clipped = 0;
     for (int i = 0; i < n; i++) {
         float y = rintf(x[i] / scale[i]);
-        clipped += y > 127.0f || y < -127.0f;
-        q[i] = smaller(larger(y, -127.0f), 127.0f);
+        clipped += !(y <= 127.0f && y >= -127.0f);
+        q[i] = y == y ? smaller(larger(y, -127.0f), 127.0f) : 0.0f;
     }
     return clipped;
 }
@@ -68,7 +79,7 @@ static void prepare(const float *x, const float *weight, float eps, const float 
     float normed[DIM];
     if (weight) {
         vf sum = {0};
-        for (int i = 0; i < DIM; i += LANES) sum += load(x + i) * load(x + i);
+        for (int i = 0; i < DIM; i += LANES) sum = mul_add(load(x + i), load(x + i), sum);
         float factor = 1.0f / sqrtf(sum_lanes(sum) / DIM + eps);
         for (int i = 0; i < DIM; i++) normed[i] = x[i] * factor * weight[i];
         x = normed;
@@ -201,14 +212,18 @@ static void rotate_queries(const Step *step, const Rows *rows, const Cache *cach
                 rows->sin + at, rows->q + (row * rows->query_heads + head) * DIM);
 }
 
-/* 0, or -1 without memory */
+/* cos, sin [table, DIM / 2]. 0, or a Failure. */
 int append_kv(const Cache *cache, const Step *step, const float *qkv, const float *cos,
-              const float *sin, const float *q_norm, const float *k_norm, float eps, float *q,
+              const float *sin, int64_t table, const float *q_norm, const float *k_norm, float eps, float *q,
               int64_t query_heads, int threads) {
     const Rows rows = {qkv, cos, sin, q_norm, k_norm, q, eps, query_heads};
-    int64_t count, clipped = 0, batch = step->row_start[step->sequences];
+    int64_t count, clipped = 0, batch = step->rows;
+    int failed = misfit(cache, step);
+    if (failed) return failed;
+    for (int64_t r = 0; r < batch; r++)
+        if (step->positions[r] >= table) return POSITION;
     Tile *tiles = tiles_of(step, PAGE, &count);
-    if (!tiles) return -1;
+    if (!tiles) return NO_MEMORY;
 #pragma omp parallel num_threads(threads) reduction(+ : clipped) if (batch > ALONE)
     {
 #pragma omp for schedule(static) nowait

@@ -11,7 +11,6 @@
 #include "kv.h"
 
 #define COLS (PAGE / LANES)
-#define UNROLL _Pragma("GCC unroll 16")
 /* Query vectors per pass over K and V, as many as keep their sums in 12 registers, or in 24 of
    AVX-512's 32. A score is two sums, over even and odd channels, so that the few vectors of a
    decode row do not wait for their own additions. */
@@ -55,7 +54,7 @@ INLINE void score(const int n, const float *q, const void *k, float *weight, con
             for (int j = 0; j < COLS; j++) x[j] = load_as(k, (c + i) * PAGE + j * LANES, wide);
             for (int r = 0; r < n; r++) {
                 vf y = splat(q[r * DIM + c + i]);
-                for (int j = 0; j < COLS; j++) acc[i][r][j] += y * x[j];
+                for (int j = 0; j < COLS; j++) acc[i][r][j] = mul_add(y, x[j], acc[i][r][j]);
             }
         }
     for (int r = 0; r < n; r++)
@@ -77,7 +76,7 @@ INLINE void mix_cols(const int n, const int cols, const float *weight, const voi
         for (int j = 0; j < cols; j++) x[j] = load_as(v, t * DIM + at + j * LANES, wide);
         for (int r = 0; r < n; r++) {
             vf y = splat(weight[r * PAGE + t]);
-            for (int j = 0; j < cols; j++) acc[r][j] += y * x[j];
+            for (int j = 0; j < cols; j++) acc[r][j] = mul_add(y, x[j], acc[r][j]);
         }
     }
     for (int r = 0; r < n; r++)
@@ -184,9 +183,9 @@ INLINE void add_outliers(const State *s, const Cache *cache, int64_t head, int m
                          const half *plane, vf *score) {
     for (int64_t lane = 0; lane < cache->lanes; lane++) {
         if (cache->outliers[head * cache->lanes + lane] < 0) continue;
-        float q = s->outlier[m * cache->lanes + lane];
+        vf q = splat(s->outlier[m * cache->lanes + lane]);
         for (int j = 0; j < COLS; j++)
-            score[j] += q * load_half(plane + lane * PAGE + j * LANES);
+            score[j] = mul_add(q, load_half(plane + lane * PAGE + j * LANES), score[j]);
     }
 }
 
@@ -199,7 +198,7 @@ INLINE void fold_scales(State *s, int first, int count, const half *scale, const
     }
     for (int m = first; zero && m < first + count; m++) {
         vf dot = {0};
-        for (int i = 0; i < DIM; i += LANES) dot += load(s->q[m] + i) * load_half(zero + i);
+        for (int i = 0; i < DIM; i += LANES) dot = mul_add(load(s->q[m] + i), load_half(zero + i), dot);
         s->base[m] = sum_lanes(dot);
     }
 }
@@ -409,15 +408,17 @@ static Task *tasks_of(const Cache *cache, const Step *step, int threads, int64_t
     return tasks;
 }
 
-/* q, out [T, query_heads, DIM]. 0, or -1 without memory. */
+/* q, out [T, query_heads, DIM]. 0, or a Failure. */
 int attend(const Cache *cache, const Step *step, const float *q, float *out, float scale,
            int64_t query_heads, int threads) {
     static void (*const run[])(const Cache *, const Step *, const Queries *, const Task *) = {
         task_half, task_channel, task_token, task_static};
     const Queries queries = {q, out, scale * 1.44269504f, query_heads};
     int64_t count, visits;
+    int failed = misfit(cache, step);
+    if (failed) return failed;
     Task *tasks = tasks_of(cache, step, threads, &count, &visits);
-    if (!tasks) return -1;
+    if (!tasks) return NO_MEMORY;
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (visits > ALONE)
     for (int64_t i = 0; i < count; i++) run[cache->format](cache, step, &queries, tasks + i);
     free(tasks);

@@ -4,9 +4,10 @@
    One call a step leaves nothing between the operations: no interpreter, no allocation, and
    nobody who holds the interpreter's lock can make the threads wait. The operations come as
    addresses, because they are compiled apart (the cache's once for each page and head size). */
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
+
+#include "native.h"
 
 typedef struct {
     int64_t encoding, rows, cols;
@@ -20,17 +21,17 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    void (*linear)(int, const float *, const uint8_t *, const float *, const float *, float *,
-                   float *, intptr_t, intptr_t, intptr_t, int);
+    int (*linear)(int, const float *, const uint8_t *, const float *, const float *, float *,
+                  float *, int64_t, int64_t, int64_t, int64_t, int);
     int (*append_kv)(const void *, const void *, const float *, const float *, const float *,
-                     const float *, const float *, float, float *, int64_t, int);
+                     int64_t, const float *, const float *, float, float *, int64_t, int);
     int (*attend)(const void *, const void *, const float *, float *, float, int64_t, int);
     void (*rms_norm)(const float *, const float *, float, float *, int64_t, int64_t, int);
     void (*silu_mul)(const float *, float *, int64_t, int64_t, int);
 } Operations;
 
 typedef struct {
-    int64_t layers, hidden, query_heads;
+    int64_t layers, hidden, query_heads, positions;
     const float *cos, *sin;
     float eps, scale;
     const float *norm;
@@ -43,12 +44,22 @@ typedef struct {
     float *out;          /* [count, head.rows] */
 } Logits;
 
-typedef struct { /* float [rows, …] each, but for the products' scratch; qkv is at least as
-                    wide as x */
-    float *normed, *qkv, *q, *mixed, *gate_up, *gated, *scratch;
+typedef struct {
+    float *buffers; /* as many as decoder_buffers says */
+    int64_t buffer_floats;
+    float *scratch; /* of the products */
+    int64_t scratch_floats;
+} Room;
+
+/* Float [rows, …] each; qkv is at least as wide as x. */
+typedef struct {
+    float *normed, *qkv, *q, *mixed, *gate_up, *gated;
 } Buffers;
 
-enum Part { LINEAR, APPEND, ATTEND, ROWWISE, HEAD };
+enum Part { LINEAR, APPEND, ATTEND, ROWWISE, HEAD, PARTS };
+
+MIRRORED(sizeof(Weight), sizeof(Layer), sizeof(Operations), sizeof(Shape), sizeof(Logits),
+         sizeof(Room), PARTS, NO_MEMORY, ROWS_RISE, PAGE_ID, SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
 
 static int64_t now(void) {
     struct timespec t;
@@ -63,58 +74,88 @@ static void charge(int64_t *spent, enum Part part, int64_t *last) {
     *last = t;
 }
 
-static void product(const Operations *ops, Weight w, const float *x, const float *bias,
-                    const float *residual, float *y, float *scratch, int64_t rows, int threads) {
-    ops->linear((int)w.encoding, x, w.data, bias, residual, y, scratch, rows, w.rows, w.cols,
-                threads);
+/* Floats of a row, rounded up to whole cache lines so that no buffer begins amid one. */
+static int64_t lines(int64_t width) { return (width + 15) / 16 * 16; }
+
+static int64_t qkv_width(const Shape *shape, const Layer *l) {
+    return lines(l->qkv.rows > shape->hidden ? l->qkv.rows : shape->hidden);
+}
+
+/* Floats that the buffers of a step of so many rows need. */
+int64_t decoder_buffers(const Shape *shape, const Layer *layers, int64_t rows) {
+    return rows * (lines(shape->hidden) + qkv_width(shape, layers) + 2 * lines(layers->out.cols) +
+                   lines(layers->gate_up.rows) + lines(layers->down.cols));
+}
+
+static Buffers carve(const Shape *shape, const Layer *l, float *at, int64_t rows) {
+    Buffers b;
+    b.normed = at, at += rows * lines(shape->hidden);
+    b.qkv = at, at += rows * qkv_width(shape, l);
+    b.q = at, at += rows * lines(l->out.cols);
+    b.mixed = at, at += rows * lines(l->out.cols);
+    b.gate_up = at, at += rows * lines(l->gate_up.rows);
+    b.gated = at;
+    return b;
+}
+
+static int product(const Operations *ops, Weight w, const float *x, const float *bias,
+                   const float *residual, float *y, Room room, int64_t rows, int threads) {
+    return ops->linear((int)w.encoding, x, w.data, bias, residual, y, room.scratch,
+                       room.scratch_floats, rows, w.rows, w.cols, threads);
 }
 
 /* The logits of some rows of x. */
-static void head(const Operations *ops, const Shape *shape, const float *x, Logits logits, Buffers b,
-                 int threads) {
+static int head(const Operations *ops, const Shape *shape, const float *x, Logits logits,
+                Buffers b, Room room, int threads) {
     int64_t n = shape->hidden;
     for (int64_t i = 0; i < logits.count; i++)
         memcpy(b.qkv + i * n, x + logits.rows[i] * n, (size_t)n * sizeof *x);
     ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, threads);
-    product(ops, shape->head, b.normed, 0, 0, logits.out, b.scratch, logits.count, threads);
+    return product(ops, shape->head, b.normed, 0, 0, logits.out, room, logits.count, threads);
 }
 
-enum Failure { NO_MEMORY = 1, NOT_A_ROW = 2 };
-
-/* x [rows, hidden], overwritten. `spent` [5] grows by the nanoseconds of each part. 0, or what
-   failed. */
+/* x [rows, hidden], overwritten. `spent` [PARTS] grows by the nanoseconds of each. 0, or a
+   Failure. */
 int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layers,
-                   const void *step, float *x, int64_t rows, Logits logits, Buffers b,
+                   const void *step, float *x, int64_t rows, Logits logits, Room room,
                    int64_t *spent, int threads) {
     int64_t n = shape->hidden, last = now();
-    if (logits.count > rows) return NOT_A_ROW; /* the buffers end there */
+    int failed;
+    if (room.buffer_floats < decoder_buffers(shape, layers, rows)) return ROOM;
+    if (logits.count > rows) return ROW_ID; /* the buffers end there */
     for (int64_t i = 0; i < logits.count; i++)
-        if (logits.rows[i] < 0 || logits.rows[i] >= rows) return NOT_A_ROW;
+        if (logits.rows[i] < 0 || logits.rows[i] >= rows) return ROW_ID;
+    Buffers b = carve(shape, layers, room.buffers, rows);
     for (int64_t i = 0; i < shape->layers; i++) {
         const Layer *l = layers + i;
         ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, b.scratch, rows, threads);
+        if ((failed = product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, room, rows, threads)))
+            return failed;
         charge(spent, LINEAR, &last);
-        if (ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin, l->q_norm, l->k_norm,
-                           shape->eps, b.q, shape->query_heads, threads))
-            return NO_MEMORY;
+        if ((failed = ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin,
+                                     shape->positions, l->q_norm, l->k_norm, shape->eps, b.q,
+                                     shape->query_heads, threads)))
+            return failed;
         charge(spent, APPEND, &last);
-        if (ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads, threads))
-            return NO_MEMORY;
+        if ((failed = ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads,
+                                  threads)))
+            return failed;
         charge(spent, ATTEND, &last);
-        product(ops, l->out, b.mixed, l->out_bias, x, x, b.scratch, rows, threads);
+        if ((failed = product(ops, l->out, b.mixed, l->out_bias, x, x, room, rows, threads)))
+            return failed;
         charge(spent, LINEAR, &last);
         ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, b.scratch, rows, threads);
+        if ((failed = product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, room, rows, threads)))
+            return failed;
         charge(spent, LINEAR, &last);
         ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, threads);
         charge(spent, ROWWISE, &last);
-        product(ops, l->down, b.gated, 0, x, x, b.scratch, rows, threads);
+        if ((failed = product(ops, l->down, b.gated, 0, x, x, room, rows, threads))) return failed;
         charge(spent, LINEAR, &last);
     }
-    head(ops, shape, x, logits, b, threads);
+    failed = head(ops, shape, x, logits, b, room, threads);
     charge(spent, HEAD, &last);
-    return 0;
+    return failed;
 }

@@ -24,38 +24,32 @@
 
 #include <omp.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+/* TILE rows × 16 columns of accumulators, the weights and one broadcast fit the register file;
+ * so do PAIR rows × 32 columns. A row's value that serves two panels is loaded once for both:
+ * loads, not arithmetic, limit a single one. */
+#if defined(__AVX512F__)
+#define TILE 12
+#define PAIR TILE
+#elif defined(__AVX2__)
+#define TILE 6
+#else
+#define LANES 4
+#if defined(__aarch64__)
+#define TILE 6
+#else
+#define TILE 3
+#endif
+#endif
+#include "native.h"
+#include "simd.h"
+
 /* Values loaded before stay in registers: left alone, gcc reads them again for every row, where
  * rows are many. Where they are few, this only hinders it. */
 #define LOADED __asm__ volatile("" ::: "memory")
 
 /* A vector that straddles two cache lines costs two loads. */
 #define ALIGNED __attribute__((aligned(64)))
-
-/* The one place that knows vector widths. TILE rows × 16 columns of accumulators, the
- * weights and one broadcast fit the register file; so do PAIR rows × 32 columns. A row's value
- * that serves two panels is loaded once for both: loads, not arithmetic, limit a single one. */
-#if defined(__AVX512F__)
-#define LANES 16
-#define TILE 12
-#define PAIR TILE
-#elif defined(__AVX2__)
-#define LANES 8
-#define TILE 6
-#elif defined(__aarch64__)
-#define LANES 4
-#define TILE 6
-#else
-#define LANES 4
-#define TILE 3
-#endif
 
 #define PANEL 16
 #define VECS (PANEL / LANES)
@@ -65,6 +59,10 @@
 #define BLOCK 32
 
 enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
+enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_1_BYTES = 20 }; /* of a block of one row */
+
+MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES,
+         NO_MEMORY, ROWS_RISE, PAGE_ID, SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
 
 enum {
     CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */
@@ -72,10 +70,6 @@ enum {
     ROWS = 132,  /* rows that share an unpacked chunk: a multiple of every TILE, and half of a
                     step of 256, which two threads then halve instead of exchanging it */
 };
-
-typedef float vf __attribute__((vector_size(4 * LANES)));
-typedef int32_t vi __attribute__((vector_size(4 * LANES)));
-typedef uint16_t vu16 __attribute__((vector_size(2 * LANES)));
 
 typedef struct {
     vf v[VECS]; /* one value for each row of a panel */
@@ -91,24 +85,15 @@ INLINE size_t block_bytes(int enc)
     case F32:
     case F16:
     case BF16: return 4 * PANEL;
-    case Q8_0: return 34 * PANEL;
-    case Q4_0: return 18 * PANEL;
-    default: return 20 * PANEL;
+    case Q8_0: return Q8_0_BYTES * PANEL;
+    case Q4_0: return Q4_0_BYTES * PANEL;
+    default: return Q4_1_BYTES * PANEL;
     }
 }
 
 INLINE vf as_float(vi bits) { return (vf)bits; }
 
 INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
-
-INLINE vf load_f32(const void *p)
-{
-    vf x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-INLINE void store_f32(float *p, vf x) { memcpy(p, &x, sizeof x); }
 
 /* The nibble at `shift` of each lane, plus `lowest`. */
 INLINE vf nibbles(vi bits, int shift, float lowest)
@@ -128,13 +113,6 @@ INLINE vi load_i32(const uint8_t *p)
     return x;
 }
 
-INLINE vi load_u16(const uint8_t *p)
-{
-    vu16 x;
-    memcpy(&x, p, sizeof x);
-    return __builtin_convertvector(x, vi);
-}
-
 /* The float16 in the upper half of each lane. Moving the exponent by a multiplication is
  * exact for subnormals too. */
 INLINE vf half_to_float(vi high)
@@ -142,17 +120,6 @@ INLINE vf half_to_float(vi high)
     vi small = (high >> 3) & (int32_t)0x8fffe000;
     vi special = ((small & 0x0f800000) == 0x0f800000) & 0x7f800000; /* inf, nan */
     return as_float((vi)(as_float(small) * 0x1p112f) | special);
-}
-
-INLINE vf load_half(const uint8_t *p)
-{
-#if LANES == 16
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-#elif LANES == 8 && defined(__F16C__)
-    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-#else
-    return half_to_float(load_u16(p) << 16);
-#endif
 }
 
 typedef struct {
@@ -163,8 +130,8 @@ INLINE affine load_affine(int enc, const uint8_t *block)
 {
     affine a = {0};
     UNROLL for (int v = 0; v < VECS; v++) {
-        if (enc >= Q8_0) a.d.v[v] = load_half(block + 2 * LANES * v);
-        if (enc == Q4_1) a.m.v[v] = load_half(block + 2 * PANEL + 2 * LANES * v);
+        if (enc >= Q8_0) a.d.v[v] = load_half((const half *)block + LANES * v);
+        if (enc == Q4_1) a.m.v[v] = load_half((const half *)block + PANEL + LANES * v);
     }
     return a;
 }
@@ -177,10 +144,10 @@ INLINE int words(int enc) { return enc <= BF16 ? 1 : 4; }
 
 INLINE int word_cols(int enc) { return block_cols(enc) / (halves(enc) * words(enc)); }
 
-INLINE size_t word_at(int enc, int half, int word)
+INLINE size_t word_at(int enc, int side, int word)
 {
     switch (enc) {
-    case Q8_0: return 2 * PANEL + (4 * half + word) * 4 * PANEL;
+    case Q8_0: return 2 * PANEL + (4 * side + word) * 4 * PANEL;
     case Q4_0: return 2 * PANEL + word * 4 * PANEL;
     case Q4_1: return 4 * PANEL + word * 4 * PANEL;
     default: return 0;
@@ -188,18 +155,18 @@ INLINE size_t word_at(int enc, int half, int word)
 }
 
 /* Column b of a word. */
-INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int half, int word, int b)
+INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int side, int word, int b)
 {
     lanes w;
     UNROLL for (int v = 0; v < VECS; v++) {
-        vi bits = load_i32(block + word_at(enc, half, word) + 4 * LANES * v);
+        vi bits = load_i32(block + word_at(enc, side, word) + 4 * LANES * v);
         switch (enc) {
         case F32: w.v[v] = as_float(bits); break;
         case F16: w.v[v] = half_to_float(b ? bits : bits << 16); break;
         case BF16: w.v[v] = as_float(b ? bits & ~0xffff : bits << 16); break;
         case Q8_0: w.v[v] = to_float(bits << (24 - 8 * b) >> 24) * a->d.v[v]; break;
-        case Q4_0: w.v[v] = nibbles(bits, 8 * b + 4 * half, -8) * a->d.v[v]; break;
-        case Q4_1: w.v[v] = nibbles(bits, 8 * b + 4 * half, 0) * a->d.v[v] + a->m.v[v]; break;
+        case Q4_0: w.v[v] = nibbles(bits, 8 * b + 4 * side, -8) * a->d.v[v]; break;
+        case Q4_1: w.v[v] = mul_add(nibbles(bits, 8 * b + 4 * side, 0), a->d.v[v], a->m.v[v]); break;
         }
     }
     return w;
@@ -232,31 +199,31 @@ INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
     UNROLL for (int p = 0; p < panels; p++)
         UNROLL for (int r = 0; r < rows; r++)
             UNROLL for (int v = 0; v < VECS; v++)
-                acc[p][r][v] = load_f32(t.acc + (p * rows + r) * PANEL + v * LANES);
+                acc[p][r][v] = load(t.acc + (p * rows + r) * PANEL + v * LANES);
     for (ptrdiff_t k = 0; k < t.cols; k += block_cols(enc), t.w += block_bytes(enc)) {
         affine a[2];
         if (!gathered)
             UNROLL for (int p = 0; p < panels; p++)
                 prefetch(enc, t.w + p * t.panel_bytes, t.panel_bytes);
         UNROLL for (int p = 0; p < panels; p++) a[p] = load_affine(enc, t.w + p * t.panel_bytes);
-        UNROLL for (int half = 0; half < halves(enc); half++)
+        UNROLL for (int side = 0; side < halves(enc); side++)
             for (int word = 0; word < words(enc); word++)
                 UNROLL for (int b = 0; b < word_cols(enc); b++, t.x++) {
                     lanes w[2];
                     UNROLL for (int p = 0; p < panels; p++)
-                        w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], half, word, b);
+                        w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], side, word, b);
                     if (gathered || rows > PAIR - 2) LOADED;
                     UNROLL for (int r = 0; r < rows; r++) {
-                        float x = t.x[r * stride];
+                        vf x = splat(t.x[r * stride]);
                         UNROLL for (int p = 0; p < panels; p++)
-                            UNROLL for (int v = 0; v < VECS; v++) acc[p][r][v] += w[p].v[v] * x;
+                            UNROLL for (int v = 0; v < VECS; v++) acc[p][r][v] = mul_add(w[p].v[v], x, acc[p][r][v]);
                     }
                 }
     }
     UNROLL for (int p = 0; p < panels; p++)
         UNROLL for (int r = 0; r < rows; r++)
             UNROLL for (int v = 0; v < VECS; v++)
-                store_f32(t.acc + (p * rows + r) * PANEL + v * LANES, acc[p][r][v]);
+                store(t.acc + (p * rows + r) * PANEL + v * LANES, acc[p][r][v]);
 }
 
 /* PAIR rows or fewer take two panels at once: enough independent chains to hide the latency
@@ -290,11 +257,11 @@ INLINE void unpack(int enc, const uint8_t *w, size_t panel_bytes, ptrdiff_t cols
     for (ptrdiff_t k = 0; k < cols; k += block_cols(enc), w += block_bytes(enc)) {
         affine a = load_affine(enc, w);
         prefetch(enc, w, panel_bytes);
-        UNROLL for (int half = 0; half < halves(enc); half++)
+        UNROLL for (int side = 0; side < halves(enc); side++)
             for (int word = 0; word < words(enc); word++)
                 UNROLL for (int b = 0; b < word_cols(enc); b++, out += PANEL) {
-                    lanes x = weights(enc, w, &a, half, word, b);
-                    UNROLL for (int v = 0; v < VECS; v++) store_f32(out + LANES * v, x.v[v]);
+                    lanes x = weights(enc, w, &a, side, word, b);
+                    UNROLL for (int v = 0; v < VECS; v++) store(out + LANES * v, x.v[v]);
                 }
     }
 }
@@ -357,7 +324,7 @@ INLINE ptrdiff_t tile_row(ptrdiff_t rows, ptrdiff_t i)
 }
 
 /* acc [panels][rows][16] -> the rows from `row` of the panels from p. */
-static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p,
+static void write_out(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p,
                   int panels)
 {
     for (int i = 0; i < panels; i++) {
@@ -366,10 +333,10 @@ static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, pt
             ptrdiff_t at = (row + r) * g.n + first;
             if (cols == PANEL)
                 UNROLL for (int v = 0; v < PANEL; v += LANES) {
-                    vf sum = load_f32(acc + v);
-                    if (g.bias) sum += load_f32(g.bias + first + v);
-                    if (g.residual) sum += load_f32(g.residual + at + v);
-                    store_f32(g.y + at + v, sum);
+                    vf sum = load(acc + v);
+                    if (g.bias) sum += load(g.bias + first + v);
+                    if (g.residual) sum += load(g.residual + at + v);
+                    store(g.y + at + v, sum);
                 }
             else
                 for (ptrdiff_t c = 0; c < cols; c++) {
@@ -382,7 +349,7 @@ static void store(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, pt
     }
 }
 
-/* `store` comes soon: its lines of y are fetched while the sums are computed. */
+/* `write_out` comes soon: its lines of y are fetched while the sums are computed. */
 INLINE void expect(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
 {
     for (ptrdiff_t r = row; r < row + rows; r++)
@@ -431,7 +398,7 @@ static void rows_by_panels(product g, const float *gathered, ptrdiff_t row, ptrd
                 t.x = g.x + (row + r) * g.k + k;
                 OF[g.enc].multiply(height, panels, t);
             }
-            if (is_last) store(g, t.acc, row + r, height, p, panels);
+            if (is_last) write_out(g, t.acc, row + r, height, p, panels);
         }
     }
 }
@@ -452,15 +419,16 @@ ptrdiff_t evewatch_linear_scratch(ptrdiff_t t, ptrdiff_t k)
     return t <= PAIR ? 0 : min(t, ROWS) * ceil_div(k, chunk(k)) * CHUNK;
 }
 
-/* y = x · wᵀ + bias + residual. */
-void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias,
-                     const float *residual, float *y, float *scratch, ptrdiff_t t, ptrdiff_t n,
-                     ptrdiff_t k, int threads)
+/* y = x · wᵀ + bias + residual. 0, or ROOM if `scratch` has fewer floats than all threads need. */
+int evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias,
+                    const float *residual, float *y, float *scratch, ptrdiff_t scratch_floats,
+                    ptrdiff_t t, ptrdiff_t n, ptrdiff_t k, int threads)
 {
     product g = {enc, x, w, bias, residual, y, n, k};
     ptrdiff_t panels = ceil_div(n, PANEL), pairs = ceil_div(panels, 2);
     ptrdiff_t step = part(t, ROWS, TILE), all = ceil_div(t, step) * pairs;
     ptrdiff_t each = evewatch_linear_scratch(t, k);
+    if (scratch_floats < threads * each) return ROOM;
     share shares[threads];
     for (int i = 0; i < threads; i++)
         shares[i] = (share){all * i / threads, all * (i + 1) / threads};
@@ -479,15 +447,16 @@ void evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bia
             }
         }
     }
+    return 0;
 }
 
 /* Rows tokens[0…t) of a packed [n, k] matrix -> y [t, k]. Unpacks whole panels and keeps one
- * row of 16: a step embeds few tokens. -1 if one is not a row; y is then unfinished. */
+ * row of 16: a step embeds few tokens. 0, or ROW_ID. */
 int evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
                    ptrdiff_t n, ptrdiff_t k, int threads)
 {
     for (ptrdiff_t i = 0; i < t; i++)
-        if (tokens[i] < 0 || tokens[i] >= n) return -1;
+        if (tokens[i] < 0 || tokens[i] >= n) return ROW_ID;
 #pragma omp parallel for num_threads(threads) schedule(static) if (t > ALONE)
     for (ptrdiff_t i = 0; i < t; i++) {
         ALIGNED float unpacked[BLOCK * PANEL];

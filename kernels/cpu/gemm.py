@@ -9,20 +9,19 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 
-from kernels import memory
-from kernels.cpu import build
+from kernels import memory, weights
+from kernels.cpu import native
+from kernels.cpu.native import INT, POINTER, SIZE, floats, optional_floats
 from kernels.errors import KernelError
-from kernels.weights import BLOCK, FLOAT, RawWeight
+from kernels.weights import BLOCK, BLOCK_BYTES, RawWeight
 
-SOURCE = Path(__file__).with_name("gemm.c")
 PANEL = 16
 """Rows of the matrix per panel, as in gemm.c."""
 
-ENCODINGS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
+ENCODINGS = (*weights.FLOAT, *BLOCK_BYTES)
 """In the order of the enum in gemm.c."""
 
 
@@ -36,6 +35,14 @@ class PackedWeight:
     data: torch.Tensor
     """uint8: the bytes of the file, rows rounded up to 16."""
 
+    def __post_init__(self) -> None:
+        wanted = -(-self.rows // PANEL) * PANEL * weights.row_bytes(self.encoding, self.cols)
+        if self.data.nbytes != wanted or not self.data.is_contiguous():
+            raise KernelError(
+                f"weight [{self.rows}, {self.cols}] in {self.encoding}: {self.data.nbytes} bytes "
+                f"are packed, {wanted} are needed"
+            )
+
     @property
     def nbytes(self) -> int:
         return self.data.nbytes
@@ -45,13 +52,18 @@ def pack(weight: RawWeight) -> PackedWeight:
     """Raises KernelError for an encoding or a width that has no layout."""
     if weight.encoding not in ENCODINGS:
         raise KernelError(f"encoding {weight.encoding!r} is not one of {', '.join(ENCODINGS)}")
-    if weight.encoding not in FLOAT and weight.cols % BLOCK:
+    if weight.encoding in BLOCK_BYTES and weight.cols % BLOCK:
         raise KernelError(f"{weight.encoding} needs columns in blocks of {BLOCK}: {weight.cols}")
-    if weight.encoding in FLOAT and weight.cols % 2:
+    if weight.encoding in weights.FLOAT and weight.cols % 2:
         weight = RawWeight.dense(weight.dequantise())  # 16-bit columns are kept in pairs
+    row = weights.row_bytes(weight.encoding, weight.cols)
+    if weight.nbytes != weight.rows * row:
+        raise KernelError(
+            f"weight [{weight.rows}, {weight.cols}] in {weight.encoding} has {weight.nbytes} "
+            f"bytes, {weight.rows * row} are needed"
+        )
     raw = weight.data.contiguous()
-    panels = -(-weight.rows // PANEL)
-    packed = memory.zeros((panels * PANEL * raw[0].nbytes,), torch.uint8)
+    packed = memory.zeros((-(-weight.rows // PANEL) * PANEL * row,), torch.uint8)
     library().evewatch_pack(
         ENCODINGS.index(weight.encoding),
         raw.data_ptr(),
@@ -69,28 +81,25 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """x [T, K] · weight [N, K]ᵀ (+ bias [N]) (+ residual [T, N]) -> [T, N], float32.
-
-    A row's result does not depend on the other rows or on the threads, to the bit. With
-    `residual` the sum is written into it and it is returned. Raises KernelError for a
-    tensor that is not contiguous float32 of its shape.
-    """
+    """A row's result does not depend on the other rows or on the threads, to the bit."""
     rows = x.shape[0]
     y = torch.empty(rows, weight.rows) if residual is None else residual
-    room = scratch(rows, weight.cols)
-    library().evewatch_linear(
+    room, threads = scratch(rows, weight.cols), torch.get_num_threads()
+    failed = library().evewatch_linear(
         ENCODINGS.index(weight.encoding),
-        _floats("x", x, (rows, weight.cols)),
+        floats("x", x, (rows, weight.cols)),
         weight.data.data_ptr(),
-        None if bias is None else _floats("bias", bias, (weight.rows,)),
-        None if residual is None else _floats("residual", residual, (rows, weight.rows)),
+        optional_floats("bias", bias, (weight.rows,)),
+        optional_floats("residual", residual, (rows, weight.rows)),
         y.data_ptr(),
         room.data_ptr(),
+        len(room),
         rows,
         weight.rows,
         weight.cols,
-        torch.get_num_threads(),
+        threads,
     )
+    native.demand("linear", failed)
     return y
 
 
@@ -100,10 +109,7 @@ def scratch(rows: int, cols: int) -> torch.Tensor:
 
 
 def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
-    """Rows of a packed [V, K] matrix: tokens [T] -> float32 [T, K].
-
-    Raises KernelError for a token that is not a row.
-    """
+    """Raises KernelError for a token that is not a row."""
     wanted = tokens.to(torch.int64).contiguous()
     y = torch.empty(wanted.shape[0], weight.cols)
     failed = library().evewatch_embed(
@@ -122,24 +128,14 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def _floats(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> int:
-    """Address of a tensor that C may read as contiguous float32."""
-    if x.shape != shape or x.dtype != torch.float32 or not x.is_contiguous():
-        raise KernelError(
-            f"{name}: expected contiguous float32 {list(shape)}, "
-            f"got {x.dtype} {list(x.shape)} with strides {x.stride()}"
-        )
-    return x.data_ptr()
-
-
 @cache
 def library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
-    loaded = build.load([SOURCE], {})
-    pointer, size = ctypes.c_void_p, ctypes.c_ssize_t
-    loaded.evewatch_pack.argtypes = [ctypes.c_int, pointer, pointer, size, size, ctypes.c_int]
-    loaded.evewatch_linear.argtypes = [ctypes.c_int, *[pointer] * 6, *[size] * 3, ctypes.c_int]
-    loaded.evewatch_linear_scratch.argtypes = [size] * 2
-    loaded.evewatch_linear_scratch.restype = size
-    loaded.evewatch_embed.argtypes = [ctypes.c_int, *[pointer] * 3, *[size] * 3, ctypes.c_int]
+    codes = [*range(len(ENCODINGS)), PANEL, BLOCK, *BLOCK_BYTES.values(), *native.Failure]
+    loaded = native.library(("gemm.c",), {}, codes)
+    loaded.evewatch_pack.argtypes = [INT, POINTER, POINTER, SIZE, SIZE, INT]
+    loaded.evewatch_linear.argtypes = [INT, *[POINTER] * 6, *[SIZE] * 4, INT]
+    loaded.evewatch_linear_scratch.argtypes = [SIZE] * 2
+    loaded.evewatch_linear_scratch.restype = SIZE
+    loaded.evewatch_embed.argtypes = [INT, *[POINTER] * 3, *[SIZE] * 3, INT]
     return loaded

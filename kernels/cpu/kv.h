@@ -1,5 +1,5 @@
-/* What the cache kernels share: the two argument structs (mirrored in kv.py) and the
-   split of a step into tiles. PAGE (tokens per page), DIM (head size) and GROUP (query
+/* What the cache kernels share: the two argument structs (mirrored in kv.py), whether a step fits
+   a cache, and its split into tiles. PAGE (tokens per page), DIM (head size) and GROUP (query
    heads per KV head) are set on the command line. */
 #ifndef EVEWATCH_KV_H
 #define EVEWATCH_KV_H
@@ -9,6 +9,7 @@
 #if PAGE % 16 || DIM % 16
 #define NARROW
 #endif
+#include "native.h"
 #include "simd.h"
 
 #if PAGE % LANES || DIM % LANES
@@ -16,7 +17,7 @@
 #endif
 #define BLOCK (DIM * PAGE)
 
-enum Format { HALF, CHANNEL, TOKEN, STATIC };
+enum Format { HALF, CHANNEL, TOKEN, STATIC }; /* layout.Code */
 
 typedef struct {
     uint8_t *pages;   /* [N, kv_heads, head_bytes] */
@@ -25,6 +26,7 @@ typedef struct {
     const int32_t *outliers; /* [kv_heads, lanes], -1: unused */
     const float *k_static, *v_static; /* [kv_heads, DIM] */
     int64_t *saturated; /* written, clipped */
+    int64_t page_count, slab_count, scratch_count;
     int64_t format, kv_heads, head_bytes, lanes;
     /* byte offsets inside a head block, -1: absent */
     int64_t k, v, k_scale, k_zero, v_scale, v_zero, k_out;
@@ -32,8 +34,35 @@ typedef struct {
 
 typedef struct {
     const int32_t *row_start, *context, *table, *slab, *scratch, *positions;
-    int64_t sequences, width;
+    int64_t rows, sequences, width;
 } Step;
+
+/* Whether all that a step names is there: 0, or a Failure. No row, page, slab or block of
+   scratch is touched before. */
+INLINE int misfit(const Cache *cache, const Step *step) {
+    const int open = cache->format == CHANNEL;
+    if (step->sequences < 0 || step->row_start[0] || step->row_start[step->sequences] != step->rows)
+        return ROWS_RISE;
+    for (int64_t b = 0; b < step->sequences; b++) {
+        int64_t row = step->row_start[b], n = step->row_start[b + 1] - row, first = step->context[b];
+        if (n < 1 || row + n > step->rows || first < 0) return ROWS_RISE;
+        int64_t last_page = (first + n - 1) / PAGE, stored = open ? (first + n) / PAGE : last_page + 1;
+        if (stored > step->width) return PAGE_ID;
+        const int32_t *table = step->table + b * step->width;
+        int odd = 0;
+        for (int64_t page = 0; page < stored; page++)
+            odd |= table[page] < 0 || table[page] >= cache->page_count;
+        if (odd) return PAGE_ID;
+        if (open && (step->slab[b] < 0 || step->slab[b] >= cache->slab_count)) return SLAB_ID;
+        int64_t completed = last_page - first / PAGE;
+        if (open && completed && (step->scratch[b] < 0 ||
+                                  step->scratch[b] + completed > cache->scratch_count))
+            return SCRATCH_ID;
+        for (int64_t r = 0; r < n; r++)
+            if (step->positions[row + r] != first + r) return POSITION;
+    }
+    return 0;
+}
 
 /* Rows of one sequence that lie in one page. */
 typedef struct {

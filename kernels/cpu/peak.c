@@ -15,7 +15,7 @@ float multiply_add(int64_t rounds, int threads) {
         vf x = splat(seed), y = splat(1.0f - seed);
         for (int j = 0; j < CHAINS; j++) acc[j] = splat((float)j);
         for (int64_t i = 0; i < rounds; i++)
-            for (int j = 0; j < CHAINS; j++) acc[j] = acc[j] * x + y;
+            for (int j = 0; j < CHAINS; j++) acc[j] = mul_add(acc[j], x, y);
         for (int j = 0; j < CHAINS; j++) total += sum_lanes(acc[j]);
     }
     return total;

@@ -19,11 +19,11 @@ static float sum_of_squares(const float *x, int64_t n) {
     for (; i + 4 * LANES <= n; i += 4 * LANES)
         for (int j = 0; j < 4; j++) {
             vf v = load(x + i + j * LANES);
-            sum[j] += v * v;
+            sum[j] = mul_add(v, v, sum[j]);
         }
     for (; i < n; i += LANES) {
         vf v = load_part(x + i, n - i < LANES ? n - i : LANES);
-        sum[0] += v * v;
+        sum[0] = mul_add(v, v, sum[0]);
     }
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }

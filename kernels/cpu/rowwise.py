@@ -4,62 +4,69 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 
 import torch
 
+from kernels.cpu import native
 from kernels.cpu.build import load
+from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats
+from kernels.errors import KernelError
 
 
 @cache
 def library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
-    return load([Path(__file__).with_name("rowwise.c")], {})
+    loaded = load([native.source("rowwise.c")], {})
+    loaded.rms_norm.argtypes = [POINTER, POINTER, FLOAT, POINTER, SIZE, SIZE, INT]
+    loaded.silu_mul.argtypes = [POINTER, POINTER, SIZE, SIZE, INT]
+    loaded.argmax.argtypes = [POINTER, POINTER, POINTER, SIZE, SIZE, INT]
+    return loaded
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm`."""
-    x, weight = x.contiguous(), weight.contiguous()
+    x, n = x.contiguous(), x.shape[-1]
     y = torch.empty_like(x)
-    n = x.shape[-1]
     library().rms_norm(
-        ctypes.c_void_p(x.data_ptr()),
-        ctypes.c_void_p(weight.data_ptr()),
-        ctypes.c_float(eps),
-        ctypes.c_void_p(y.data_ptr()),
-        ctypes.c_int64(x.numel() // n),
-        ctypes.c_int64(n),
+        floats("x", x, tuple(x.shape)),
+        floats("norm", weight.contiguous(), (n,)),
+        eps,
+        y.data_ptr(),
+        x.numel() // n,
+        n,
         torch.get_num_threads(),
     )
     return y
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As `reference.silu_mul`."""
     gate_up = gate_up.contiguous()
-    rows, n = gate_up.shape[0], gate_up.shape[1] // 2
-    y = torch.empty(rows, n)
+    rows, width = gate_up.shape
+    if width % 2:
+        raise KernelError(f"gate_up: {width} columns do not halve into gate and up")
+    y = torch.empty(rows, width // 2)
     library().silu_mul(
-        ctypes.c_void_p(gate_up.data_ptr()),
-        ctypes.c_void_p(y.data_ptr()),
-        ctypes.c_int64(rows),
-        ctypes.c_int64(n),
+        floats("gate_up", gate_up, (rows, width)),
+        y.data_ptr(),
+        rows,
+        width // 2,
         torch.get_num_threads(),
     )
     return y
 
 
 def argmax(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `reference.argmax`; torch's own does not use vectors for it."""
+    """torch's own does not use vectors for it."""
     x = x.contiguous()
     rows, n = x.shape
+    if not n:
+        raise KernelError("argmax: a row without values has no largest")
     values, places = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
     library().argmax(
-        ctypes.c_void_p(x.data_ptr()),
-        ctypes.c_void_p(values.data_ptr()),
-        ctypes.c_void_p(places.data_ptr()),
-        ctypes.c_int64(rows),
-        ctypes.c_int64(n),
+        floats("x", x, (rows, n)),
+        values.data_ptr(),
+        places.data_ptr(),
+        rows,
+        n,
         torch.get_num_threads(),
     )
     return values, places

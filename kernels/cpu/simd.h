@@ -1,6 +1,9 @@
 /* LANES floats at a time in the compiler's vector types, so that one text serves AVX2, AVX-512
-   and NEON: sixteen with AVX-512 unless NARROW is set, else eight. Only what GCC takes apart
-   lane by lane has a form of its own for x86. */
+   and NEON: sixteen with AVX-512 unless NARROW is set, else eight, or what the includer says.
+   Only what GCC takes apart lane by lane has a form of its own for x86.
+
+   The compiler fuses nothing by itself (-ffp-contract=off): where a product and a sum are one
+   rounding, the text says mul_add(). So a result's bits do not change with how a loop is unrolled. */
 #ifndef EVEWATCH_SIMD_H
 #define EVEWATCH_SIMD_H
 
@@ -10,12 +13,14 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__) && !defined(NARROW)
+#if defined(LANES)
+#elif defined(__AVX512F__) && !defined(NARROW)
 #define LANES 16
 #else
 #define LANES 8
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 
 typedef _Float16 half;
 typedef float vf __attribute__((vector_size(4 * LANES)));
@@ -25,24 +30,34 @@ typedef float f8 __attribute__((vector_size(32)));
 
 INLINE vf load(const float *x) { return *(const vf_any *)x; }
 INLINE void store(float *x, vf v) { *(vf_any *)x = v; }
-INLINE vf splat(float x) { return (vf){0} + x; }
+INLINE vf splat(float x) { return x - (vf){0}; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
-INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vi lane_numbers(void) {
     vi n;
     for (int i = 0; i < LANES; i++) n[i] = i;
     return n;
 }
 
+/* mul_add: a * b + c, rounded once. vmax, vmin: b where one of the two is NaN. */
 #if LANES == 16
+INLINE vf mul_add(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE int any(vi mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0; }
-#elif defined(__AVX__)
+#elif LANES == 8 && defined(__AVX2__) && defined(__FMA__)
+INLINE vf mul_add(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE int any(vi mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 #else
+INLINE vf mul_add(vf a, vf b, vf c) {
+#ifdef __FP_FAST_FMAF
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
 INLINE vf vmax(vf a, vf b) { return pick(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return pick(a < b, a, b); }
 INLINE int any(vi mask) {
@@ -66,7 +81,7 @@ INLINE void store_half(half *x, vf v) {
 INLINE void store_int8(int8_t *x, vf v) {
     _mm_storeu_si128((__m128i *)x, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
 }
-#elif defined(__AVX2__) && defined(__F16C__)
+#elif LANES == 8 && defined(__AVX2__) && defined(__F16C__)
 INLINE vf load_int8(const int8_t *x) {
     return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
 }
@@ -105,8 +120,11 @@ INLINE void store_int8(int8_t *x, vf v) {
 }
 #endif
 
+/* b where one of the two is NaN */
 INLINE float larger(float a, float b) { return a > b ? a : b; }
 INLINE float smaller(float a, float b) { return a < b ? a : b; }
+
+#if LANES >= 8
 
 /* Sums and maxima across lanes, always in the same order. */
 #if LANES == 16
@@ -138,19 +156,20 @@ INLINE vf nearest(vf x) {
     return (x + shift) - shift;
 }
 
-/* 2^x, relative error below 2e-7; x under -126 counts as -126. The polynomial is the
-   Taylor series of 2^f to degree 6, enough for |f| <= 1/2. */
+/* 2^x, relative error below 2e-7; x under -126 counts as -126, NaN stays NaN. The polynomial
+   is the Taylor series of 2^f to degree 6, enough for |f| <= 1/2. */
 INLINE vf power_of_two(vf x) {
-    x = vmax(x, splat(-126.0f));
+    x = vmax(splat(-126.0f), x);
     vf whole = nearest(x), f = x - whole;
     vf y = splat(1.5403530e-4f);
-    y = y * f + 1.3333558e-3f;
-    y = y * f + 9.6181291e-3f;
-    y = y * f + 5.5504109e-2f;
-    y = y * f + 2.4022651e-1f;
-    y = y * f + 6.9314718e-1f;
-    y = y * f + 1.0f;
+    y = mul_add(y, f, splat(1.3333558e-3f));
+    y = mul_add(y, f, splat(9.6181291e-3f));
+    y = mul_add(y, f, splat(5.5504109e-2f));
+    y = mul_add(y, f, splat(2.4022651e-1f));
+    y = mul_add(y, f, splat(6.9314718e-1f));
+    y = mul_add(y, f, splat(1.0f));
     return (vf)((vi)y + (__builtin_convertvector(whole, vi) << 23));
 }
+#endif /* LANES >= 8 */
 
 #endif

@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA, with the functions of `kernels.reference`.
+"""Triton kernels for CUDA, `kernels.contract.Operations`.
 
 Imported only when they are chosen: importing needs Triton, and `prepare` runs one kernel,
 so that a broken installation shows at start and not in the middle of a request.
@@ -11,14 +11,15 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.decoder import Decoder, Stack, layer_by_layer
+from kernels.contract import Decoder, Stack
+from kernels.decoder import layer_by_layer
 from kernels.errors import KernelError
 from kernels.layout import LayerKv
 from kernels.reference import argmax
 from kernels.triton.append import append_kv
 from kernels.triton.attention import attend
 from kernels.triton.dense import embed, linear, pack
-from kernels.triton.launch import is_interpreted
+from kernels.triton.launch import is_interpreted, misfit
 from kernels.triton.rowwise import rms_norm, silu_mul
 
 name = "triton"
@@ -29,6 +30,7 @@ __all__ = [
     "attend",
     "embed",
     "linear",
+    "misfit",
     "name",
     "pack",
     "prepare",
@@ -39,7 +41,6 @@ __all__ = [
 
 
 def stack(decoder: Decoder, kv: Sequence[LayerKv]) -> Stack:
-    """As `reference.stack`."""
     return layer_by_layer(sys.modules[__name__], decoder, kv)
 
 

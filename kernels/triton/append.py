@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 
-from kernels.errors import KernelError
 from kernels.layout import KvStep, LayerKv
 from kernels.triton.device import append as device
 from kernels.triton.launch import (
@@ -55,11 +54,7 @@ def launches(
     eps: float,
 ) -> list[Launch]:
     """What append_kv launches, in order; the queries go to q [T, Hq, D]."""
-    if step.max_context > rope.cos.shape[0]:
-        raise KernelError(
-            f"position {step.max_context - 1} is past the RoPE table of {rope.cos.shape[0]}; "
-            "build it for the longest context"
-        )
+    rope.require(step.max_context)
     qkv = qkv.float().contiguous()
     turn = {"cos": rope.cos, "sin": rope.sin, "eps": eps}
     order = [

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from kernels.errors import KernelError
 from kernels.layout import KvStep, LayerKv, PageLayout
 from kernels.triton.device import attend as device
 from kernels.triton.launch import (
@@ -105,11 +104,7 @@ def launches(
     capability: of the GPU (90 is Hopper); None asks the one that q is on.
     """
     heads, layout, sequences = q.shape[1], kv.layout, step.context.shape[0]
-    if heads % layout.kv_heads:
-        raise KernelError(
-            f"triton kernels: {heads} query heads do not divide over {layout.kv_heads} KV heads"
-        )
-    group = heads // layout.kv_heads
+    group = layout.group(heads)
     if splits is None:
         splits = splits_for(sequences * layout.kv_heads, step.max_context, processors(q.device))
     shares = sequences * heads * splits if splits > 1 else 0

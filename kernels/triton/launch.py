@@ -11,8 +11,6 @@ import triton
 from kernels.errors import KernelError
 from kernels.layout import HP, KvStep, LayerKv, PageLayout
 
-FORMAT_CODE = {"fp16": 0, "int8_channel": 1, "int8_token": 2, "int8_static": 3, "int8_tensor": 3}
-"""HALF, CHANNEL, TOKEN, STATIC of device/append.py."""
 _OFFSETS = {
     "V_AT": "v",
     "KS_AT": "k_scale",
@@ -52,20 +50,24 @@ def power_of_two(n: int) -> int:
     return triton.next_power_of_2(n)
 
 
+def misfit(layout: PageLayout, query_heads: int) -> str | None:
+    p, d = layout.page_tokens, layout.head_dim
+    if min(p, d) < 16 or p & (p - 1) or d & (d - 1):
+        return f"page of {p} tokens, head size {d}: triton kernels need powers of two from 16 up"
+    return None
+
+
 def layout_constants(layout: PageLayout) -> dict[str, int]:
     """What every kernel that touches pages knows at compile time.
 
     Raises KernelError for sizes that no tile has.
     """
+    if problem := misfit(layout, layout.kv_heads):
+        raise KernelError(f"{problem}; use kernels = reference")
     p, d = layout.page_tokens, layout.head_dim
-    if min(p, d) < 16 or p & (p - 1) or d & (d - 1):
-        raise KernelError(
-            f"triton kernels: page of {p} tokens, head size {d}: both must be powers of two "
-            "from 16 up; use kernels = reference"
-        )
     sections = layout.sections
     return {
-        "FORMAT": FORMAT_CODE[layout.fmt.name],
+        "FORMAT": layout.fmt.code.value,
         "P": p,
         "D": d,
         "H": layout.kv_heads,

@@ -11,7 +11,6 @@ SILU_BLOCK = 1024
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm`."""
     x = x.contiguous()
     out = torch.empty_like(x)
     norm_launch(x, weight, out, eps).run()
@@ -19,7 +18,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As `reference.silu_mul`."""
     gate_up = gate_up.contiguous()
     out = gate_up.new_empty((gate_up.shape[0], gate_up.shape[1] // 2))
     silu_launch(gate_up, out).run()

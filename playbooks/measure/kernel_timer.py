@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from kernels.decoder import Accounted, Decoder, Stack, layer_by_layer
-from kernels.dispatch import Backend
+from kernels.contract import Accounted, Decoder, Operations, Stack
+from kernels.decoder import layer_by_layer
 from kernels.layout import KvStep, LayerKv
 
 KINDS = {
@@ -32,15 +32,18 @@ ORDER = ("gemm", "attention", "append_kv", "rowwise")
 
 
 class TimedOps:
-    """The operations of `backend`, with the nanoseconds of each kind."""
+    """The operations of a backend, with the nanoseconds of each kind."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Operations) -> None:
         self._backend = backend
+        self.name = backend.name
         self._spent: Counter[str] = Counter()
         self._stacks: list[Accounted] = []
         self.traced = False
         """Name the operations in a torch profiler's trace."""
+        self.misfit = backend.misfit
         self.pack = backend.pack
+        self.argmax = backend.argmax
         self.linear = self._timed("linear")
         self.embed = self._timed("embed")
         self.rms_norm = self._timed("rms_norm")

@@ -110,9 +110,10 @@ def run_profile(
 
 def load_timed(config: EngineConfig) -> tuple[TimedOps, LoadedModel]:
     """The model with timed kernels."""
-    device, backend = select_kernels(config)
-    ops = TimedOps(backend)
-    return ops, models.load(models.resolve(config.model), ops, device=device)
+    checkpoint = models.open_checkpoint(models.resolve(config.model))
+    device, backend = select_kernels(config, checkpoint.spec)
+    ops = TimedOps(backend.ops)
+    return ops, models.load(checkpoint, ops, device=device)
 
 
 def _trial(engine: Engine, spec: ProfileStep, progress: Progress) -> Trial:

@@ -103,10 +103,10 @@ def injected_model(
     config: EngineConfig, loaded: LoadedModel, pairs: Sequence[Pair], factor: float
 ) -> LoadedModel:
     """The model of `config` once more, with `pairs` of K enlarged."""
-    device, backend = select_kernels(config)
+    device, backend = select_kernels(config, loaded.spec)
     checkpoint = WithOutliers(open_checkpoint(models.resolve(config.model)), pairs, factor)
     mark = f"{loaded.identity}-with-outliers"
-    return assemble(checkpoint, backend, loaded.tokenizer, mark, device=device)
+    return assemble(checkpoint, backend.ops, loaded.tokenizer, mark, device=device)
 
 
 def ranges_of(arm: QualityArm, texts: Sequence[Text]) -> Ranges:

@@ -77,7 +77,7 @@ def rewritten(
         step = KvStep.build(
             kv.layout.page_tokens, [rows], [start], [pages], [slab], kv.pages.device
         )
-        arm.backend.append_kv(qkv, kv, step, _no_rotation(length, k))
+        arm.backend.ops.append_kv(qkv, kv, step, _no_rotation(length, k))
     return read_back(kv, pages, length)
 
 

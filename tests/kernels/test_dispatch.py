@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import pytest
 
 from kernels import cpu, dispatch, reference
 from kernels.errors import BuildError, KernelError
+from kernels.layout import FORMATS, PageLayout
 from kv_builders import backend
+
+with suppress(ImportError):  # as the tests' setting says, not as a test below leaves it
+    import kernels.triton  # noqa: F401
 
 
 def fail() -> None:
@@ -19,14 +24,14 @@ def test_auto_takes_the_cpu_kernels_where_they_build() -> None:
     backend("cpu")
     picked = dispatch.select()
     assert picked.name == "cpu"
-    assert picked.attend is cpu.attend and picked.linear is cpu.linear
+    assert picked.ops.attend is cpu.attend and picked.ops.linear is cpu.linear
 
 
 def test_auto_falls_back_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "prepare", fail)
     picked = dispatch.select("auto")
     assert picked.name == "reference"
-    assert picked.attend is reference.attend
+    assert picked.ops.attend is reference.attend
     assert "no C compiler" in picked.reason
 
 
@@ -69,7 +74,7 @@ def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_triton")
 def test_cuda_without_triton_says_that_it_is_slow_and_why() -> None:
     picked = dispatch.select("auto", "cuda")
-    assert picked.name == "reference" and picked.attend is reference.attend
+    assert picked.name == "reference" and picked.ops.attend is reference.attend
     assert picked.reason.startswith("reference kernels (slow): triton does not work on cuda")
     assert "import of triton halted" in picked.reason
 
@@ -106,9 +111,21 @@ def test_triton_can_be_interpreted_where_it_was_asked_for(monkeypatch: pytest.Mo
     module = pytest.importorskip("kernels.triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     picked = dispatch.select("triton", "cpu")
-    assert picked.name == "triton" and picked.attend is module.attend
+    assert picked.name == "triton" and picked.ops.attend is module.attend
 
 
 def test_require_triton_contradicts_other_kernels() -> None:
     with pytest.raises(KernelError, match="kernels = cpu was asked for too"):
         dispatch.select("cpu", "cuda", require_triton=True)
+
+
+def test_a_shape_that_the_kernels_do_not_take_runs_on_the_reference_with_a_word() -> None:
+    """What cannot run says so before it starts: see also tests/engine/execution/test_shapes.py."""
+    picked = dispatch.Backend(cpu, "cpu kernels: asked for")
+    fits, odd = (PageLayout(FORMATS["fp16"], 2, size) for size in (64, 100))
+    assert picked.suited_to(fits, 4) is picked
+    assert picked.suited_to(odd, 4).ops is reference
+    assert picked.suited_to(odd, 4).reason.startswith("reference kernels (slow): page of 16")
+    with pytest.raises(KernelError, match=r"kernels = cpu: .*head size 100.*use auto"):
+        picked.suited_to(odd, 4, "cpu")
+    assert dispatch.select("reference").suited_to(odd, 4, "reference").ops is reference

@@ -88,8 +88,8 @@ def test_a_model_computes_the_reference_logits(family: str) -> None:
     """A chunk and two decode rows, through every operation of a backend."""
     tokens = torch.randint(3, 200, (20,), generator=generator(5))
     logits = []
-    for backend, device in ((select("reference"), "cpu"), (select("triton", DEVICE), DEVICE)):
-        loaded = tiny_loaded(backend, family, device=device)
+    for picked, device in ((select("reference"), "cpu"), (select("triton", DEVICE), DEVICE)):
+        loaded = tiny_loaded(picked.ops, family, device=device)
         run = loaded.model.on(caches(loaded, device))
         parts = []
         for start, stop in ((0, 18), (18, 19), (19, 20)):

@@ -14,9 +14,10 @@ import tokenizers
 import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from engine.models import LoadedModel, ModelSpec, Ops, assemble
+from engine.models import LoadedModel, ModelSpec, assemble
 from engine.models.weights import Checkpoint, TensorInfo
 from engine.text.tokenizer import Tokenizer, byte_alphabet
+from kernels.contract import Operations
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.weights import RawWeight
 
@@ -150,7 +151,7 @@ class MemoryCheckpoint(Checkpoint):
 
 
 def tiny_loaded(
-    ops: Ops, family: str = "llama", seed: int = 0, device: str = "cpu", **changes: Any
+    ops: Operations, family: str = "llama", seed: int = 0, device: str = "cpu", **changes: Any
 ) -> LoadedModel:
     """A random model of `family` on the backend `ops`, with `tiny_tokenizer`.
 

@@ -27,7 +27,7 @@ from playbooks.load.arrivals import Gamma
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec
 
-OPS = dispatch.select("cpu")
+OPS = dispatch.select("cpu").ops
 """Before any test names another home: the compiled kernels are kept there."""
 IDLE_S = 0.01
 STEP_S, ROW_S = 0.004, 0.001

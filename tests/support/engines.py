@@ -23,7 +23,7 @@ def tiny_engine(
 ) -> Engine:
     """A loaded engine with `pages` pages; `settings` are fields of EngineConfig."""
     config = EngineConfig(kernels=kernels, **{"max_batch": 8, "token_budget": 32} | settings)
-    loaded = tiny_loaded(dispatch.select(kernels), seed=seed, layers=layers)
+    loaded = tiny_loaded(dispatch.select(kernels).ops, seed=seed, layers=layers)
     layout = layout_for(config, loaded.spec.kv_heads, loaded.spec.head_dim)
     memory = memory_needed(layout, layers, pages, config.max_batch, config.token_budget)
     engine = Engine(config.with_(kv_memory=memory), loaded, clock)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
 
 import pytest
 import torch
 
 from kernels import reference
+from kernels.contract import Operations
 from kernels.cpu.build import find_compiler
-from kernels.dispatch import Backend, select
+from kernels.dispatch import select
 from kernels.errors import BuildError
 from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
 from kernels.weights import Rope
@@ -78,14 +78,14 @@ VARIANTS = [
 DYNAMIC = [v for v in VARIANTS if v.fmt in ("int8_channel", "int8_token")]
 
 
-def backend(kind: str) -> Backend:
+def backend(kind: str) -> Operations:
     """reference or cpu; the test is skipped where there is no C compiler at all."""
     if kind == "cpu":
         try:
             find_compiler()
         except BuildError as error:
             pytest.skip(str(error))
-    return select(kind)
+    return select(kind).ops
 
 
 def generator(seed: int) -> torch.Generator:
@@ -179,7 +179,7 @@ def chunks_of(length: int, size: int) -> list[int]:
 
 
 def feed(
-    backend: Backend | ModuleType,
+    backend: Operations,
     kv: LayerKv,
     sequences: list[torch.Tensor],
     chunks: list[list[int]],
@@ -199,7 +199,7 @@ def feed(
 
 
 def steps(
-    backend: Backend | ModuleType,
+    backend: Operations,
     kv: LayerKv,
     sequences: list[torch.Tensor],
     chunks: list[list[int]],

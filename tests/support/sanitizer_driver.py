@@ -11,13 +11,15 @@ import sys
 import torch
 
 from kernels import cpu
-from kernels.cpu import build
-from kernels.layout import KvStep
+from kernels.cpu import build, rowwise
 from kernels.weights import BLOCK_BYTES, RawWeight
-from kv_builders import VARIANTS, Shape, Variant, feed, make_cache, random_qkv, rope
+from kv_builders import VARIANTS, Shape, feed, make_cache, random_qkv
 
 os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
-build.FLAGS += ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+build.FLAGS += ("-Og", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+if "gcc" in build._compiler_version(build.find_compiler()).lower():
+    # Checks are calls instead of code in line: the GEMM builds in a third of the time.
+    build.FLAGS += ("--param=asan-instrumentation-with-call-threshold=0",)
 SHAPE = Shape(page=32, head_dim=24, group=4)
 CHUNKS = [[50, 1, 19], [3, 40, 27], [16, 16, 32]]
 
@@ -55,10 +57,9 @@ def cache() -> None:
 
 
 def overrun() -> None:
-    """The last token's page lies past the cache."""
-    kv = make_cache(Variant("fp16"), SHAPE, tokens=SHAPE.page)
-    step = KvStep.build(SHAPE.page, [1], [0], [[len(kv.pages)]], [-1])
-    cpu.append_kv(random_qkv(1, SHAPE), kv, step, rope(SHAPE))
+    """One value past the end of a row, told to C itself: Python's checks would refuse it."""
+    x, y = torch.ones(64), torch.ones(65)
+    rowwise.library().rms_norm(x.data_ptr(), y.data_ptr(), 1e-5, y.data_ptr(), 1, 65, 1)
 
 
 if __name__ == "__main__":

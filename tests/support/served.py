@@ -74,7 +74,7 @@ def serving(
         }
         | engine
     )
-    loaded = tiny_loaded(dispatch.select(config.kernels), layers=1, max_positions=max_positions)
+    loaded = tiny_loaded(dispatch.select(config.kernels).ops, layers=1, max_positions=max_positions)
     layout = layout_for(config, loaded.spec.kv_heads, loaded.spec.head_dim)
     memory = memory_needed(layout, 1, pages, config.max_batch, config.token_budget)
     made = Engine(config.with_(kv_memory=memory), loaded)

@@ -8,12 +8,13 @@ to the last sequence b with scratch[b] + b <= i.
 import triton
 import triton.language as tl
 
+from kernels.layout import Code
 from kernels.triton.device.quantise import quantise, quantise_static
 
-HALF = tl.constexpr(0)
-CHANNEL = tl.constexpr(1)
-TOKEN = tl.constexpr(2)
-STATIC = tl.constexpr(3)
+HALF = tl.constexpr(Code.HALF.value)
+CHANNEL = tl.constexpr(Code.CHANNEL.value)
+TOKEN = tl.constexpr(Code.TOKEN.value)
+STATIC = tl.constexpr(Code.STATIC.value)
 SEARCH = tl.constexpr(64)  # sequences looked at together
 
 

@@ -24,7 +24,11 @@ def round_up_half(x):
 
 @triton.jit
 def quantise(x, AXIS: tl.constexpr, ZERO: tl.constexpr):
-    """float32 x -> int8 values, float16 scale and float16 zero over AXIS (kept as size 1)."""
+    """float32 x -> int8 values, float16 scale and float16 zero over AXIS (kept as size 1).
+
+    A maximum passes NaN over on a GPU; `odd`, 0 where all are finite, carries it to the scale.
+    """
+    odd = tl.sum(x * 0.0, AXIS, keep_dims=True)
     high = tl.max(x, AXIS, keep_dims=True)
     low = tl.min(x, AXIS, keep_dims=True)
     zero = (high * 0.0).to(tl.float16)
@@ -32,14 +36,19 @@ def quantise(x, AXIS: tl.constexpr, ZERO: tl.constexpr):
         zero = ((high + low) * 0.5).to(tl.float16)
     centred = x - zero.to(tl.float32)
     largest = tl.max(tl.abs(centred), AXIS, keep_dims=True)
-    scale = round_up_half(tl.maximum(tl.math.div_rn(largest, 127.0), MIN_SCALE))
-    q = round_even(tl.math.div_rn(centred, scale.to(tl.float32)))
-    return tl.clamp(q, -127.0, 127.0).to(tl.int8), scale, zero
+    scale = round_up_half(tl.maximum(tl.math.div_rn(largest, 127.0), MIN_SCALE) + odd)
+    return to_int8(round_even(tl.math.div_rn(centred, scale.to(tl.float32)))), scale, zero
+
+
+@triton.jit
+def to_int8(q):
+    """Whole numbers, clipped to ±127; 0 for NaN."""
+    return tl.where(q == q, tl.clamp(q, -127.0, 127.0), 0.0).to(tl.int8)
 
 
 @triton.jit
 def quantise_static(x, scale, counts):
     """int8 values of x under fixed scales, and how many of those that count were clipped."""
     q = round_even(tl.clamp(tl.math.div_rn(x, scale), -FAR, FAR))
-    clipped = tl.sum(tl.sum((counts & (tl.abs(q) > 127.0)).to(tl.int32), 1), 0)
-    return tl.clamp(q, -127.0, 127.0).to(tl.int8), clipped
+    clipped = tl.sum(tl.sum((counts & ((tl.abs(q) <= 127.0) == 0)).to(tl.int32), 1), 0)
+    return to_int8(q), clipped

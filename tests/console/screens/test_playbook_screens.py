@@ -80,7 +80,7 @@ def tiny():
     config = EngineConfig(
         kernels="reference", max_batch=4, token_budget=32, kv_memory=2**22, max_model_len=256
     )
-    return Engine(config, tiny_loaded(dispatch.select("reference")))
+    return Engine(config, tiny_loaded(dispatch.select("reference").ops))
 
 
 async def choose(c, name):

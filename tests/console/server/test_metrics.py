@@ -162,7 +162,7 @@ def test_nothing_is_said_of_an_engine_that_is_not_up():
     from served import Served
 
     engine = Engine(EngineConfig(kernels="reference", kv_memory=4 << 20),
-                    tiny_loaded(dispatch.select("reference")))  # fmt: skip
+                    tiny_loaded(dispatch.select("reference").ops))  # fmt: skip
     with serve_in_thread(engine, ServerSettings(port=0, drain_s=0)) as server:
         served = Served(engine, server)
         assert not any(name.startswith(("vllm:", "evewatch:kv")) for name in scrape(served))

@@ -84,7 +84,7 @@ def runners() -> tuple[ModelRunner, GraphRunner, list[int]]:
 
         return replay
 
-    loaded = tiny_loaded(select("triton"), layers=1)
+    loaded = tiny_loaded(select("triton").ops, layers=1)
     layout = layout_for(CONFIG, loaded.spec.kv_heads, loaded.spec.head_dim)
     caches = [KvCache(layout, 1, 1 << 20, 4, 32, 8) for _ in range(2)]
     for cache in caches:
@@ -115,7 +115,7 @@ def test_logits_outlive_the_next_replay() -> None:
 
 def test_graphs_without_a_gpu_are_refused() -> None:
     config = CONFIG.with_(cuda_graphs=True, device="cpu", kernels="reference")
-    loaded = tiny_loaded(select("reference"))
+    loaded = tiny_loaded(select("reference").ops)
     with pytest.raises(ConfigError, match="need triton kernels on a CUDA device, here it is cpu"):
         setup.build(config, loaded)
 
@@ -127,7 +127,8 @@ def test_require_triton_stops_a_start_that_would_fall_back(
     pytest.importorskip("triton")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    device, backend = setup.select_kernels(CONFIG)
+    spec = tiny_loaded(select("reference").ops).spec
+    device, backend = setup.select_kernels(CONFIG, spec)
     assert (device, backend.name) == ("cuda", "reference") and "(slow)" in backend.reason
     with pytest.raises(ConfigError, match="triton does not work on cuda"):
-        setup.select_kernels(CONFIG.with_(require_triton=True))
+        setup.select_kernels(CONFIG.with_(require_triton=True), spec)

@@ -13,7 +13,7 @@ from playbooks.measure.bound import Cost, judge, step_cost
 from playbooks.measure.trial import run_trial, warm_up
 from playbooks.measure.work import EvenMix
 
-LOADED = tiny_loaded(dispatch.select("reference"))
+LOADED = tiny_loaded(dispatch.select("reference").ops)
 
 
 def trial(pages, users, requests=12, **settings):

@@ -18,7 +18,7 @@ from playbooks.reports.schemas import schema_of, violations
 from playbooks.statistics.intervals import Interval
 from playbooks.steps.models import CompareStep
 
-LOADED = tiny_loaded(dispatch.select("reference"))
+LOADED = tiny_loaded(dispatch.select("reference").ops)
 CONFIG = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 21)
 SIZE = ExperimentSize(repeats=2, batch_requests=10, rate_requests=6)
 WORK = WorkSpec(20, 10, 0.8, 0.8, 128)

@@ -103,7 +103,7 @@ def test_hot_spots_are_sentences_the_greatest_first():
 def test_timed_operations_compute_what_the_backend_does():
     import torch
 
-    backend = dispatch.select("reference")
+    backend = dispatch.select("reference").ops
     ops = TimedOps(backend)
     x = torch.randn(3, 8)
     weight = torch.randn(8)

@@ -114,7 +114,7 @@ def test_bad_ladders_are_refused(changes, why):
 
 @pytest.fixture(scope="module")
 def report():
-    loaded = tiny_loaded(dispatch.select("reference"))
+    loaded = tiny_loaded(dispatch.select("reference").ops)
     config = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 22)
     seen = []
     spec = SweepStep((1, 2, 4, 8), 2, "lognormal:12,24,0.2", 3, 6, seed=5)

@@ -1,0 +1,15 @@
+/* What C and native.py both say: failures, and a list by which a library proves that its structs
+   and codes are Python's. */
+#ifndef EVEWATCH_NATIVE_H
+#define EVEWATCH_NATIVE_H
+
+#include <stdint.h>
+
+/* What an entry point returns; nothing was written then. */
+enum Failure { NO_MEMORY = 1, ROWS_RISE, PAGE_ID, SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM };
+
+#define MIRRORED(...)                        \
+    const int64_t mirrored[] = {__VA_ARGS__}; \
+    const int64_t mirrored_count = sizeof mirrored / sizeof *mirrored;
+
+#endif
