@@ -54,14 +54,18 @@ def load(
         Path | None,
         typer.Option(
             "--trace",
-            help="Replay this file: Azure or BurstGPT CSV, Mooncake JSON lines, ShareGPT JSON, "
-            "or what --jsonl wrote.",
+            help="Replay this file: Azure or BurstGPT CSV, Mooncake or Bailian JSON lines, "
+            "ShareGPT JSON, or what --jsonl wrote.",
         ),
     ] = None,
     time_scale: Annotated[
         float,
         typer.Option("--time-scale", help="The trace's times, times this; 0.1: 10 × as fast."),
     ] = 1.0,
+    time_unit: Annotated[
+        str | None,
+        typer.Option("--time-unit", help="Of the trace's times: s, ms, us or ns; else judged."),
+    ] = None,
     prompt_scale: Annotated[
         float, typer.Option("--prompt-scale", help="Prompt lengths, times this.")
     ] = 1.0,
@@ -109,6 +113,7 @@ def load(
         lengths,
         trace,
         time_scale=time_scale,
+        time_unit=time_unit,
         prompt_scale=prompt_scale,
         output_scale=output_scale,
         count_tokens=_token_counter(config.model) if config is not None else None,

@@ -23,7 +23,8 @@ from playbooks.load.lines import array_items, head_of, lines_of
 KNOWN = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV "
     "(Timestamp,Model,Request tokens,Response tokens,…), Mooncake JSON lines (timestamp, "
-    "input_length, output_length), ShareGPT JSON (conversations), or recordings of `load --jsonl`"
+    "input_length, output_length), Bailian JSON lines (the same with chat_id), ShareGPT JSON "
+    "(conversations), or recordings of `load --jsonl`"
 )
 CHARACTERS_PER_TOKEN = 4
 """Of English text: how ShareGPT's texts are measured without a tokenizer."""
@@ -51,6 +52,9 @@ class Format:
     raw_rows: Callable[[Path], Iterator[tuple[int, Any]]]
     """(line number, raw row) of a whole file; a raw row None is one that is no text."""
     row: RowOf
+    """Its `at_s` is still in the file's unit."""
+    unit: str | None = None
+    """Of its times, as the format documents it; None: they say it themselves, and are seconds."""
 
 
 def detect(path: Path, count_tokens: CountTokens | None = None) -> Format:
@@ -65,21 +69,25 @@ def detect(path: Path, count_tokens: CountTokens | None = None) -> Format:
     if first.startswith("{"):
         return _json_lines(path, first, text_row)
     columns = [name.strip().lower() for name in next(csv.reader([first]))]
-    for name, (time, prompt, output), when in CSV_FORMATS:
-        if {time, prompt, output} <= set(columns):
-            at = tuple(columns.index(c) for c in (time, prompt, output))
-            return Format(name, True, _csv_rows, _csv_row(at, when))
+    for name, named, unit in CSV_FORMATS:
+        if set(named) <= set(columns):
+            at = tuple(map(columns.index, named))
+            if unit is None and _is_number(head, at[0]):
+                unit = "s"
+            when = _clock_time if unit is None else _counted_time
+            return Format(name, True, _csv_rows, _csv_row(at, when), unit)
     raise ConfigError(f"trace {path}: format not known; it reads {KNOWN}")
 
 
 def _json_lines(path: Path, first: str, text_row: RowOf) -> Format:
-    for name, key, has_times, row in (
-        ("mooncake", '"input_length"', True, _mooncake),
-        ("recording", '"scheduled_s"', True, _recording),
-        ("sharegpt", '"conversations"', False, text_row),
+    for name, key, has_times, row, unit in (
+        ("bailian", '"chat_id"', True, _blocks, "s"),
+        ("mooncake", '"input_length"', True, _blocks, "ms"),
+        ("recording", '"scheduled_s"', True, _recording, None),
+        ("sharegpt", '"conversations"', False, text_row, None),
     ):
         if key in first:
-            return Format(name, has_times, _object_rows, row)
+            return Format(name, has_times, _object_rows, row, unit)
     raise ConfigError(f"trace {path}: format not known; it reads {KNOWN}")
 
 
@@ -122,9 +130,20 @@ def _clock_time(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _mooncake(row: Any) -> TraceRow:
+def _is_number(head: bytes, column: int) -> bool:
+    """Whether that column of the first row is a plain number."""
+    row = next(csv.reader(head.decode("utf-8", "replace").split("\n")[1:2]), [])
+    return len(row) > column and row[column].strip().replace(".", "", 1).isdigit()
+
+
+def _counted_time(text: str) -> float:
+    return _time(_number(text))
+
+
+def _blocks(row: Any) -> TraceRow:
+    """Mooncake's rows, and Bailian's that took them over."""
     return TraceRow(
-        _seconds(row["timestamp"]) / 1e3,
+        _time(row["timestamp"]),
         _tokens(row["input_length"], least=1),
         _tokens(row["output_length"]),
     )
@@ -132,7 +151,7 @@ def _mooncake(row: Any) -> TraceRow:
 
 def _recording(row: Any) -> TraceRow:
     return TraceRow(
-        _seconds(row["scheduled_s"]),
+        _time(row["scheduled_s"]),
         _tokens(row["prompt_tokens"], least=1),
         _tokens(row["output_tokens"]),
     )
@@ -163,7 +182,7 @@ def _number(text: str) -> float:
         raise ValueError(f"{text.strip()[:20]!r} is no number") from None
 
 
-def _seconds(value: Any) -> float:
+def _time(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"time {str(value)[:20]!r} is no number")
     return float(value)
@@ -177,12 +196,9 @@ def _tokens(value: Any, least: int = 0) -> int:
     return int(number)
 
 
-CSV_FORMATS: tuple[tuple[str, tuple[str, str, str], Callable[[str], float]], ...] = (
-    ("azure", ("timestamp", "contexttokens", "generatedtokens"), _clock_time),
-    (
-        "burstgpt",
-        ("timestamp", "request tokens", "response tokens"),
-        lambda text: _seconds(_number(text)),
-    ),
+CSV_FORMATS: tuple[tuple[str, tuple[str, str, str], str | None], ...] = (
+    ("azure", ("timestamp", "contexttokens", "generatedtokens"), None),
+    ("burstgpt", ("timestamp", "request tokens", "response tokens"), "s"),
 )
-"""Name, the columns of time, prompt and output in lower case, and how a time is written."""
+"""Name, the columns of time, prompt and output in lower case, and the unit of times;
+None where they are dates (seconds where they are plain numbers all the same)."""

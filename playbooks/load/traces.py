@@ -9,6 +9,7 @@ end the reading with an error that names the first one's line.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from typing import Any
 from engine.errors import ConfigError, RequestError
 from playbooks.load import formats
 from playbooks.load.formats import CountTokens, TraceRow
+from playbooks.load.units import SAMPLE, TimeUnit, judge
 
 REORDER = 4096
 """Rows that are held to bring them into order."""
@@ -49,13 +51,26 @@ class Trace:
     `count_tokens` measures texts, for formats that have texts and no lengths.
     """
 
-    def __init__(self, path: Path, count_tokens: CountTokens | None = None) -> None:
+    def __init__(
+        self, path: Path, count_tokens: CountTokens | None = None, unit: str | None = None
+    ) -> None:
         self.path = path
         self.estimated = count_tokens is None
         self._format = formats.detect(path, count_tokens)
         self.report = TraceReport()
         """Of the latest pass, up to where it has come."""
+        self.unit = self._unit(unit)
+        """Of its times."""
         next(self.rows())
+
+    def _unit(self, told: str | None) -> TimeUnit:
+        documented = self._format.unit
+        if told is not None and documented is None:
+            raise ConfigError(f"--time-unit: {self.path} has no times, or they say their unit")
+        if told is not None or documented is None:
+            return TimeUnit(told or "s")
+        first = itertools.islice(self._usable(TraceReport()), SAMPLE)
+        return judge([row.at_s for row in first if row.at_s is not None], documented)
 
     @property
     def format(self) -> str:
@@ -69,15 +84,21 @@ class Trace:
         """All usable rows, from the first one, in order of time."""
         self.report = report = TraceReport()
         usable = self._usable(report)
+        factor = self.unit.seconds
         for row in self._in_order(usable, report) if self.has_times else usable:
             report.used += 1
-            yield row
+            yield row if row.at_s is None else row._replace(at_s=row.at_s * factor)
         if not report.used:
             problem = f"; {report.first_problem}" if report.first_problem else ""
             raise ConfigError(f"trace {self.path}: has no usable row{problem}")
 
     def describe(self) -> dict[str, Any]:
-        return {"file": str(self.path), "format": self.format, **asdict(self.report)}
+        return {
+            "file": str(self.path),
+            "format": self.format,
+            "time_unit": self.unit.name if self.has_times else None,
+            **asdict(self.report),
+        }
 
     def _usable(self, report: TraceReport) -> Iterator[TraceRow]:
         for line, raw in self._format.raw_rows(self.path):

@@ -15,6 +15,7 @@ from playbooks.load.lengths import Fixed
 from playbooks.load.mix import FIXED_WARNING, Mix, Preset, TracePairs, parse_mix
 from playbooks.load.slo import Slo
 from playbooks.load.traces import Trace
+from playbooks.load.units import SECONDS
 
 DEFAULT_ARRIVALS, DEFAULT_LENGTHS, DEFAULT_DURATION_S = "poisson:1", "chat*0.2", 30.0
 
@@ -79,6 +80,9 @@ class LoadSpec:
         notes = []
         if isinstance(self.mix, Preset) and isinstance(self.mix.prompt, Fixed):
             notes.append(FIXED_WARNING)
+        if isinstance(self.arrivals, TraceArrivals) and self.arrivals.trace.unit.warning:
+            trace = self.arrivals.trace
+            notes.append(f"{trace.path.name}: {trace.unit.warning}")
         for trace in self.traces:
             if trace.format == "sharegpt" and trace.estimated:
                 notes.append(f"{trace.path.name}: lengths are estimated at 4 characters a token")
@@ -143,6 +147,7 @@ def make_spec(
     trace: Path | None = None,
     *,
     time_scale: float = 1.0,
+    time_unit: str | None = None,
     prompt_scale: float = 1.0,
     output_scale: float = 1.0,
     count_tokens: CountTokens | None = None,
@@ -156,11 +161,17 @@ def make_spec(
     for name, factor in (("time", time_scale), ("prompt", prompt_scale), ("output", output_scale)):
         if not 1e-6 <= factor <= 1e6:
             raise ConfigError(f"{name}_scale: expected a factor above 0, got {factor:g}")
-    file = Trace(trace, count_tokens) if trace is not None else None
-    if time_scale != 1 and (file is None or arrivals is not None):
-        raise ConfigError("time_scale: stretches the times of a trace; there are none to stretch")
+    if time_unit is not None and time_unit not in SECONDS:
+        raise ConfigError(f"time_unit: expected {', '.join(SECONDS)}, got {time_unit!r}")
+    file = Trace(trace, count_tokens, time_unit) if trace is not None else None
+    if file is None or arrivals is not None:
+        for name, given in (("time_scale", time_scale != 1), ("time_unit", time_unit is not None)):
+            if given:
+                raise ConfigError(f"{name}: is of the times of a trace; there are none to stretch")
     when = parse_arrivals(arrivals or DEFAULT_ARRIVALS)
     if file is not None and arrivals is None:
+        if file.unit.doubt is not None:
+            raise ConfigError(f"trace {file.path}: {file.unit.doubt}")
         when = TraceArrivals(file, time_scale)
     mix: Mix = parse_mix(lengths or DEFAULT_LENGTHS, count_tokens)
     if file is not None and lengths is None:
