@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -60,6 +61,46 @@ def playbook_validate(output: Output, name: ShippedOrFile) -> None:
     report = {"schema": 1, "kind": "playbook_validation", "name": book.name, "valid": True,
               "steps": len(book.steps)}  # fmt: skip
     output.finish(report, show=lambda: typer.echo(f"{book.name}: valid, {len(book.steps)} steps"))
+
+
+@playbook_app.command("types")
+@command_options()
+def playbook_types(output: Output) -> None:
+    """What a step of each type can be told, with its default, and what it measures."""
+    from playbooks.steps.fields import fields_of
+    from playbooks.steps.registry import STEP_TYPES
+
+    types: dict[str, dict[str, Any]] = {
+        name: {
+            "about": step.about,
+            "parameters": {
+                field.name: {"default": field.default, "about": field.option.text}
+                for field in fields_of(step.model)
+            },
+            "metrics": dict(step.metrics),
+        }
+        for name, step in STEP_TYPES.items()
+    }
+
+    def show() -> None:
+        for name, row in types.items():
+            typer.echo(f"\n{name}: {row['about']}")
+            for field, told in row["parameters"].items():
+                default = "" if told["default"] in (None, (), "") else f" [{told['default']}]"
+                typer.echo(f"  {field:<19}{told['about']}{default}")
+            typer.echo(f"  gives {', '.join(row['metrics'])}")
+
+    output.finish({"schema": 1, "kind": "step_types", "types": types}, show=show)
+
+
+@playbook_app.command("schema")
+@command_options()
+def playbook_schema(output: Output) -> None:
+    """JSON Schema of playbook files, for editors; --out FILE.json writes it."""
+    from playbooks.runs import schema
+
+    found = schema.playbook_schema()
+    output.finish(found, show=lambda: typer.echo(json.dumps(found, indent=2, ensure_ascii=False)))
 
 
 @playbook_app.command("new")

@@ -32,7 +32,7 @@ Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 
 @dataclass(frozen=True)
 class GateToml:
-    """[[steps.gates]]"""
+    """A metric of the step, an operator and a number."""
 
     __pydantic_config__ = STRICT
     metric: str
@@ -43,7 +43,7 @@ class GateToml:
 
 @dataclass(frozen=True)
 class StepToml:
-    """[[steps]]"""
+    """One step: what it is told (`with`), and what must hold (`gates`)."""
 
     __pydantic_config__ = STRICT
     kind: str
@@ -58,7 +58,7 @@ class StepToml:
 
 @dataclass(frozen=True)
 class PlaybookFile:
-    """The whole of it."""
+    """Steps that `evewatch check` runs in their order, with gates on their numbers."""
 
     __pydantic_config__ = STRICT
     steps: tuple[StepToml, ...] = ()

@@ -25,6 +25,13 @@ class Option:
     flag: str | None = None
     """--duration; None: --field-name. A switch has two: --storms/--no-storms."""
 
+    @property
+    def text(self) -> str:
+        return f"{self.help} ({self.unit})" if self.unit else self.help
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(core) | {"description": self.text}
+
 
 @dataclass(frozen=True)
 class Reads:
@@ -70,6 +77,9 @@ class Time:
 
         return core_schema.no_info_before_validator_function(read, handler(source))
 
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], Any]) -> Any:
+        return {"anyOf": [handler(core), {"type": "string"}]}
+
 
 def resolve(name: str) -> Callable[..., Any]:
     """The function that "module:function" names."""
@@ -99,8 +109,7 @@ class StepField:
 
     @property
     def help(self) -> str:
-        unit = f" ({self.option.unit})" if self.option.unit else ""
-        return f"{self.option.help}{unit}."
+        return f"{self.option.text}."
 
 
 def fields_of(model: type[Any]) -> list[StepField]:
