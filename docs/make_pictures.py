@@ -45,6 +45,7 @@ async def screenshot(recording: Path, size: tuple[int, int], keys: list[str], sh
             await pilot.pause(0.01)
         player.seek(share * player.length_s)
         app.tick()
+        await app.workers.wait_for_complete()  # the graphs are filled
         await pilot.press(*keys)
         app.tick()
         await pilot.pause()

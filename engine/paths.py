@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 
 def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -16,3 +18,43 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path.home() / "Library" / "Application Support" / "evewatch"
     base = environment.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "evewatch"
+
+
+# --- what is written there belongs to the user alone -----------------------------------------
+
+
+def private_folder(path: Path) -> Path:
+    """`path`, made where it is not there yet; only its owner may look into what is made."""
+    if not path.is_dir():
+        if path.parent != path:
+            private_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(path.parent)
+    return path
+
+
+def open_private(path: Path, mode: str = "xb") -> IO[bytes]:
+    """Opened in that binary mode; a file that is made only its owner may read."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """`path` holds `data` or what it held before, whatever happens meanwhile."""
+    part = path.with_name(f"{path.name}.part")
+    with open_private(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """A name that was made or moved in it outlasts a crash of the machine. Where folders cannot
+    be synced (Windows, some network drives) nothing happens."""
+    with suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

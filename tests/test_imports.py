@@ -28,11 +28,6 @@ CIRCLES = [
     {"engine.loop", "engine.observing.ledger", "engine.observing.observer",
      "engine.scheduling.intake"},
     {"checklists.book", "checklists.checks"},
-    {"console.app", "console.control.live", "console.control.run_manager",
-     "console.recording.controls", "console.screens.base_screen", "console.screens.checklists",
-     "console.screens.files", "console.screens.fleet", "console.screens.lists",
-     "console.screens.log", "console.screens.overview", "console.screens.palette",
-     "console.screens.playbooks", "console.screens.requests", "console.screens.run"},
 ]  # fmt: skip
 
 

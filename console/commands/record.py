@@ -163,6 +163,7 @@ def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
 
     recorder = thread.recorder
     recording = Recording(recorder.path)
+    seconds = recording.ended - recording.began
     return {
         "schema": SCHEMA,
         "kind": "record",
@@ -170,10 +171,8 @@ def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
         "file": str(recorder.path),
         "bytes": recorder.bytes,
         "frames": recorder.frames,
-        "seconds": recording.length_s,
-        "bytes_per_hour": recorder.bytes / recording.length_s * 3600
-        if recording.length_s
-        else None,
+        "seconds": seconds,
+        "bytes_per_hour": recorder.bytes / seconds * 3600 if seconds else None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,11 +40,11 @@ def replay(
     if speed not in SPEEDS:
         raise ConfigError(f"--speed: expected one of {', '.join(f'{s:g}' for s in SPEEDS)}")
     player = Replay.open(file)
-    damage = player.playback.damage
-    if damage:
+    wanted = info or output.as_json or output.files
+    report = describe(player) if wanted else {}
+    if damage := player.playback.damage:
         output.note(f"{file}: {damage}; played up to there")
-    if info or output.as_json or output.files:
-        report = describe(player)
+    if wanted:
         output.finish(report, show=lambda: _show(report))
         return
     player.faster(SPEEDS.index(speed) - SPEEDS.index(1.0))
@@ -58,8 +59,10 @@ def replay(
 
 
 def describe(player: Replay) -> dict[str, Any]:
-    recording, damage = player.recording, player.recording.damage
-    chunks = recording.chunks
+    """Unpacks all of it, and so finds all damage."""
+    recording = player.recording
+    lines = [m for i in range(len(recording.segments)) for m in recording.moments(i)]
+    broken = recording.broken
     return {
         "schema": SCHEMA,
         "kind": "replay",
@@ -69,12 +72,10 @@ def describe(player: Replay) -> dict[str, Any]:
         "hz": recording.about.get("hz"),
         "began": recording.began,
         "seconds": player.length_s,
-        "frames": sum(chunk.frames for chunk in chunks),
-        "events": sum(chunk.events for chunk in chunks),
+        "frames": len(lines),
+        "events": sum(line.new_events for line in lines),
         "segments": len(recording.segments),
-        "damage": None
-        if damage is None
-        else {"byte": damage.byte, "time": damage.time, "reason": damage.reason},
+        "damage": None if broken is None else asdict(broken),
     }
 
 

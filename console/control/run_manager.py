@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from console.bridge import Bridge
 from console.control.run_state import PlaybookRun
-from console.control.surface import ConsoleSurface
 from engine.errors import EngineError
 from playbooks.runs.events import Event, PlaybookEnded, StepEnded
 from playbooks.runs.spec import Playbook
@@ -17,10 +18,23 @@ IDLE_WAIT_S = 30.0
 IDLE_LOOK_S = 0.2
 
 
+class Host(Protocol):
+    """What runs need of the app."""
+
+    bridge: Bridge
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    def call_soon(self, do: Callable[[], object]) -> None: ...
+
+    def notify(self, message: str, **options: Any) -> None: ...
+
+
 class RunManager:
     """Methods are called from the UI's thread; the runner's events come back to it as calls."""
 
-    def __init__(self, app: ConsoleSurface) -> None:
+    def __init__(self, app: Host) -> None:
         self._app = app
         self._newest: dict[str, PlaybookRun] = {}
         self.last: PlaybookRun | None = None
@@ -103,7 +117,7 @@ class Cancelled(KeyboardInterrupt):
     """The operator's Ctrl-C, raised in the playbook's thread: the runner knows what to do."""
 
 
-def _until_idle(app: ConsoleSurface, run: PlaybookRun) -> None:
+def _until_idle(app: Host, run: PlaybookRun) -> None:
     """Our own load's last requests are to end first; others' requests do not end for us."""
     end = time.monotonic() + IDLE_WAIT_S
     while time.monotonic() < end and not run.cancelled:

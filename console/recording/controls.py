@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from console.control.surface import ConsoleSurface
@@ -27,6 +30,12 @@ class RecordingControls(ConsoleSurface):
 
     recorder: RecorderThread | None = None
     """While it records."""
+    _moving = 0
+    """Moves in a recording that are not done yet."""
+
+    @cached_property
+    def _turn(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     # recording
 
@@ -85,36 +94,54 @@ class RecordingControls(ConsoleSurface):
 
     def take_passed(self) -> None:
         """Into the graphs: what was played since the last look, all of it anew after a jump."""
-        if self.player is None:
+        player = self.player
+        if player is None or self._moving:
             return
-        jumped, snapshots = self.player.passed()
-        if jumped:
-            self.history = History()
-        for snapshot in snapshots:
+        if player.jumped:
+            self._move(lambda player: None)
+            return
+        for snapshot in player.passed():
             self.history.push(snapshot)
 
-    def _moved(self) -> None:
-        self.take_passed()
+    def _move(self, move: Callable[[Replay], str | None]) -> None:
+        """Move in the recording and fill the graphs anew, off the UI's thread; what `move`
+        returns is said."""
+        if self.player is not None:
+            self._moving += 1
+            self.run_worker(self._moved(self.player, move))
+
+    async def _moved(self, player: Replay, move: Callable[[Replay], str | None]) -> None:
+        """First the frame is drawn, then the graphs."""
+        try:
+            async with self._turn:  # in the order of the keys
+                said = await asyncio.to_thread(move, player)
+                self.draw(self.bridge.poll())
+                samples = await asyncio.to_thread(player.refill)
+                self.history = History()
+                for sample in samples:
+                    self.history.push(sample)
+        finally:
+            self._moving -= 1
+        if said:
+            self.notify(said, timeout=2)
         self.draw(self.bridge.poll())
 
     def action_step_frames(self, frames: int) -> None:
-        if self.player is not None:
-            self.player.step(frames)
-            self._moved()
+        self._move(lambda player: player.step(frames))
 
     def action_change_speed(self, steps: int) -> None:
         if self.player is not None:
             self.player.faster(steps)
-            self._moved()
+            self.draw(self.bridge.poll())
 
     def action_seek_event(self, direction: int) -> None:
-        if self.player is None:
-            return
-        text = self.player.seek_event(direction)
-        if text is None:
-            where = "after" if direction > 0 else "before"
-            self.notify(f"no event {where} this", timeout=2)
-        self._moved()
+        where = "after" if direction > 0 else "before"
+
+        def move(player: Replay) -> str | None:
+            found = player.seek_event(direction)
+            return f"no event {where} this" if found is None else None
+
+        self._move(move)
 
     def action_seek_position(self) -> None:
         player = self.player
@@ -136,7 +163,5 @@ class RecordingControls(ConsoleSurface):
         self.push_screen(form, self._seek_to)
 
     def _seek_to(self, texts: dict[str, str] | None) -> None:
-        player = self.player
-        if texts is not None and player is not None:
-            player.seek(parse_position(texts["to"], player.playback))
-            self._moved()
+        if texts is not None:
+            self._move(lambda player: player.seek(parse_position(texts["to"], player.playback)))

@@ -1,199 +1,210 @@
-"""The file of a recording: what is written where, and how far it can be trusted.
+"""The file of a recording: JSON lines in zstd frames, so that `zstdcat FILE | jq` reads it.
 
-    MAGIC                                        one line of text
-    HEAD  JSON: schema, created, hz, target, config, …
-    KEYF  a segment begins: a whole state, then deltas     ┐ again and again,
-    MORE  the segment goes on                              ┘ about one chunk a second
+    head      a frame with one line: {"evewatch_recording": 2, "created", "hz", "target", …}
+    segment   a frame with one line for each look (line.py)        ┐ again and again,
+                                                                   ┘ every half minute
 
-Each chunk has a head of its own: kind, length, CRC-32 of head and payload, the time of its first
-frame, how many frames and new events are in it. So the heads are the index: a reader finds any
-moment and any event without unpacking, a writer that is killed leaves nothing unfinished, and
-every flipped or missing byte is noticed at its place. The payload is zstd, one stream a segment,
-flushed at the end of each chunk; unpacked, each frame is a line of JSON: [milliseconds since
-the first frame, delta].
+A frame's blocks have their sizes before them, so segments are found without unpacking and the
+file needs no index: whatever a killed recorder leaves is whole up to its last block. A frame ends
+with a checksum of its content; of one that fails it nothing is shown. What a frame may take in
+memory and unpack to is limited.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
-import struct
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from console.recording.codec import State, patched
+from console.recording.line import Moment
 from engine.errors import ConfigError
 
-MAGIC = b"evewatch recording\n"
-SCHEMA = 1
-HEAD, KEYFRAME, MORE = b"HEAD", b"KEYF", b"MORE"
-_FRONT = struct.Struct("<4sIIdHH")
-LONGEST = 64 << 20
-"""Bytes of a chunk, packed and unpacked; more is damage."""
-
-Frame = tuple[float, State]
-"""Seconds since the recording's first frame, and the state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    kind: bytes
-    at: int
-    """Where it begins in the file."""
-    length: int
-    """Of its payload."""
-    time: float
-    """Unix seconds of its first frame."""
-    frames: int
-    events: int
-    """New ones in its frames."""
-
-    @property
-    def end(self) -> int:
-        return self.at + _FRONT.size + self.length
+SCHEMA = 2
+SCHEMA_KEY = "evewatch_recording"
+WINDOW_LOG = 22
+"""Of zstd: matches reach back 4 MiB, which is all of a segment."""
+SEGMENT_BYTES = 1 << WINDOW_LOG
+"""Unpacked; after so many a recorder begins a new segment."""
+LONGEST = 4 * SEGMENT_BYTES
+"""Unpacked; a segment with more is damage."""
+HEAD_BYTES = 64 << 10
+LINE_HEAD = 64
+"""Enough of a line to read its time."""
+PIECE = 1 << 20
+CUT_OFF = "cut off"
+OLD_MAGIC = b"evewatch recording\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Segment:
+    begin: int
+    """Where its frame lies in the file."""
+    end: int
+    at: float
+    """Unix seconds of its first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenAt:
     """From here on nothing is played."""
 
     byte: int
-    time: float | None
-    """Unix seconds of the last frame before it; None when there is none."""
     reason: str
-
-
-def packed(kind: bytes, payload: bytes, time: float, frames: int = 0, events: int = 0) -> bytes:
-    """A chunk as it stands in the file."""
-    fields = (time, min(frames, 0xFFFF), min(events, 0xFFFF))
-    crc = zlib.crc32(payload, zlib.crc32(_FRONT.pack(kind, len(payload), 0, *fields)))
-    return _FRONT.pack(kind, len(payload), crc, *fields) + payload
-
-
-def read_chunk(data: bytes | mmap.mmap, at: int) -> Chunk | str:
-    """The chunk that begins at `at`, or what is wrong with it."""
-    if at + _FRONT.size > len(data):
-        return "cut off"
-    kind, length, crc, time, frames, events = _FRONT.unpack_from(data, at)
-    chunk = Chunk(kind, at, length, time, frames, events)
-    if kind not in (HEAD, KEYFRAME, MORE) or length > LONGEST:
-        return "not a chunk"
-    if chunk.end > len(data):
-        return "cut off"
-    bare = _FRONT.pack(kind, length, 0, time, frames, events)
-    payload = data[at + _FRONT.size : chunk.end]
-    return chunk if zlib.crc32(payload, zlib.crc32(bare)) == crc else "wrong checksum"
+    time: float
+    """Unix seconds of the last line before it."""
 
 
 class Recording:
-    """A file that was read and checked as far as it is whole.
+    """A file as far as it is whole.
 
-    Raises ConfigError when it is no recording, is of a newer schema or has nothing in it.
+    Raises ConfigError when it is no recording, is of another schema or has nothing in it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._data = _contents(path)
+        self._broken: tuple[int, str] | None = None
+        self._ended = (0, 0.0)
+        """Of how many segments, and when."""
         self.about, at = self._head()
-        self.damage: Damage | None = None
-        self.chunks: list[Chunk] = []
-        while at < len(self._data):
-            chunk = read_chunk(self._data, at)
-            if isinstance(chunk, str) or chunk.kind == HEAD or not self._follows(chunk):
-                self.damage = Damage(at, None, chunk if isinstance(chunk, str) else "out of order")
-                break
-            self.chunks.append(chunk)
-            at = chunk.end
-        if self.damage is not None:
-            last = self.began + self.length_s if self.chunks else None
-            self.damage = Damage(at, last, self.damage.reason)
-        if not self.chunks:
-            what = f"damaged at byte {at} ({self.damage.reason})" if self.damage else "empty"
-            raise ConfigError(f"{path}: nothing was recorded in it: {what}")
-
-    def _head(self) -> tuple[dict[str, Any], int]:
-        if not self._data:
-            raise ConfigError(f"{self.path}: the file is empty")
-        if self._data[: len(MAGIC)] != MAGIC:
-            raise ConfigError(f"{self.path}: is no recording; `evewatch record` makes one")
-        head = read_chunk(self._data, len(MAGIC))
-        if isinstance(head, str):
-            raise ConfigError(f"{self.path}: damaged at byte {len(MAGIC)} ({head})")
-        try:
-            about = json.loads(self._payload(head))
-            schema = int(about["schema"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self.path}: its head cannot be read ({error})") from error
-        if schema > SCHEMA:
-            raise ConfigError(
-                f"{self.path}: recorded by a newer EveWatch (schema {schema}, this one reads "
-                f"{SCHEMA}); update it"
-            )
-        return about, head.end
-
-    def _follows(self, chunk: Chunk) -> bool:
-        return chunk.kind == KEYFRAME or bool(self.chunks)
-
-    def _payload(self, chunk: Chunk) -> bytes:
-        return self._data[chunk.at + _FRONT.size : chunk.end]
-
-    @property
-    def length_s(self) -> float:
-        """From the first frame to the last; unpacks the last segment."""
-        frames = list(self.segment(len(self.segments) - 1))
-        return frames[-1][0] if frames else max(0.0, self.chunks[-1].time - self.began)
+        self.segments = self._find_segments(at)
+        if not self.segments or not self.moments(0):
+            byte, reason = self._broken or (at, "empty")
+            raise ConfigError(f"{path}: nothing was recorded in it: {reason} at byte {byte}")
 
     @property
     def began(self) -> float:
-        """Unix seconds of the first frame."""
-        return self.chunks[0].time
+        """Unix seconds of the first line."""
+        return self.segments[0].at
 
     @property
-    def segments(self) -> list[list[Chunk]]:
-        """Chunks that are unpacked together, a keyframe first."""
-        found: list[list[Chunk]] = []
-        for chunk in self.chunks:
-            if chunk.kind == KEYFRAME:
-                found.append([])
-            found[-1].append(chunk)
+    def ended(self) -> float:
+        """Unix seconds of the last line."""
+        while self._ended[0] != (count := len(self.segments)):
+            if last := self.moments(count - 1):  # else it has been given up; the first never is
+                self._ended = (count, last[-1].at)
+        return self._ended[1]
+
+    @property
+    def broken(self) -> BrokenAt | None:
+        return None if self._broken is None else BrokenAt(*self._broken, self.ended)
+
+    def moments(self, index: int) -> list[Moment]:
+        """The lines of a segment; none when it is damaged, and then it and what is behind it are
+        no longer in `segments`."""
+        if index >= len(self.segments):
+            return []
+        segment = self.segments[index]
+        try:
+            text = self._unpacked(segment.begin, segment.end, LONGEST)
+            found = [Moment.of(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+            if not found:
+                raise ValueError("no lines")
+        except (ValueError, zstandard.ZstdError) as error:
+            self._broken = (segment.begin, f"cannot be unpacked ({error})")
+            self.segments = self.segments[:index]
+            return []
         return found
 
-    def segment(self, index: int) -> Iterator[Frame]:
-        """Its frames. What cannot be unpacked ends it: see `damage`.
+    # --- finding one's way -----------------------------------------------------------------
 
-        Their times count from a first frame that may have been dropped since, with the oldest
-        segments; a segment's head says when it began.
-        """
-        state: State | None = None
-        unpack = zstandard.ZstdDecompressor().decompressobj()
-        chunks, shift = self.segments[index], 0
-        starts = round((chunks[0].time - self.began) * 1e3)
-        for chunk in chunks:
+    def _head(self) -> tuple[dict[str, Any], int]:
+        """What the first line says, and where the segments begin."""
+        path, data = self.path, self._data
+        if not data:
+            raise ConfigError(f"{path}: the file is empty")
+        if data[: len(OLD_MAGIC)] == OLD_MAGIC:
+            raise ConfigError(
+                f"{path}: a recording in the first format, which is no longer read; record anew"
+            )
+        end = _frame_end(data, 0)
+        if isinstance(end, str):
+            known = data[:4] == zstandard.FRAME_HEADER
+            what = f"damaged at byte 0 ({end})" if known else "is no recording"
+            raise ConfigError(f"{path}: {what}; `evewatch record` makes one")
+        try:
+            about = json.loads(self._unpacked(0, end, HEAD_BYTES))
+            schema = int(about[SCHEMA_KEY])
+        except (ValueError, KeyError, TypeError, RecursionError, zstandard.ZstdError) as error:
+            raise ConfigError(f"{path}: its first line is no recording's ({error!r})") from error
+        if schema != SCHEMA:
+            raise ConfigError(
+                f"{path}: recorded by a newer EveWatch (schema {schema}, this one reads "
+                f"{SCHEMA}); update it"
+            )
+        return about, end
+
+    def _find_segments(self, at: int) -> list[Segment]:
+        """As far as the file is whole; the last one may be cut off."""
+        found: list[Segment] = []
+        while at < len(self._data):
+            end = _frame_end(self._data, at)
+            if end == CUT_OFF:
+                self._broken = (len(self._data), CUT_OFF)
+                end = len(self._data)
             try:
-                text = unpack.decompress(self._payload(chunk))
-                for line in text.splitlines():
-                    ms, delta = json.loads(line)
-                    if state is None:
-                        state, shift = delta, starts - ms
-                    else:
-                        state = patched(state, delta)
-                    yield (ms + shift) / 1e3, state
-            except (zstandard.ZstdError, ValueError, KeyError, TypeError, IndexError) as error:
-                self._give_up(chunk, f"cannot be unpacked: {error}")
-                return
-        if state is None:
-            self._give_up(chunks[0], "has no frames")
+                if isinstance(end, str):
+                    raise ValueError(end)
+                first = Moment.of(self._first_bytes(at, end))
+                if found and first.at < found[-1].at:
+                    raise ValueError("out of order")
+            except (ValueError, zstandard.ZstdError) as error:
+                self._broken = (at, CUT_OFF if self._broken else str(error))
+                break
+            found.append(Segment(at, end, first.at))
+            at = end
+        return found
 
-    def _give_up(self, chunk: Chunk, reason: str) -> None:
-        """A chunk whose checksum is right and whose content is not: nothing after it is used."""
-        if self.damage is None or chunk.at < self.damage.byte:
-            self.damage = Damage(chunk.at, chunk.time, reason)
-            self.chunks = [c for c in self.chunks if c.at < chunk.at]
+    def _first_bytes(self, begin: int, end: int) -> bytes:
+        with self._reader(begin, end) as reader:
+            return reader.read(LINE_HEAD)
+
+    def _unpacked(self, begin: int, end: int, most: int) -> bytes:
+        """ValueError when it is more than `most`; ZstdError when the checksum is wrong."""
+        pieces, size = [], 0
+        with self._reader(begin, end) as reader:
+            while piece := reader.read(PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > most:
+                    raise ValueError(f"more than {most >> 10} KiB unpacked")
+        return b"".join(pieces)
+
+    def _reader(self, begin: int, end: int) -> zstandard.ZstdDecompressionReader:
+        """One of its own for each: they are used on several threads."""
+        zstd = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
+        return zstd.stream_reader(self._data[begin:end])
+
+
+def _frame_end(data: bytes | mmap.mmap, at: int) -> int | str:
+    """Where the zstd frame at `at` ends (RFC 8878: a head, blocks with their sizes, a checksum),
+    or what is wrong with it."""
+    head = data[at : at + 18]
+    try:
+        position = at + zstandard.frame_header_size(head)
+        has_checksum = zstandard.get_frame_parameters(head).has_checksum
+    except zstandard.ZstdError:
+        return "not a frame" if len(head) == 18 or not _may_begin(head) else CUT_OFF
+    if not has_checksum:
+        return "a frame without a checksum"
+    last = 0
+    while not last:
+        if position + 3 > len(data):
+            return CUT_OFF
+        block = int.from_bytes(data[position : position + 3], "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        if kind == 3:
+            return "not a block"
+        position += 3 + (1 if kind == 1 else size)
+    return CUT_OFF if position + 4 > len(data) else position + 4
+
+
+def _may_begin(head: bytes) -> bool:
+    return zstandard.FRAME_HEADER.startswith(head[:4])
 
 
 def _contents(path: Path) -> bytes | mmap.mmap:

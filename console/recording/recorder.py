@@ -1,7 +1,7 @@
 """Recorder: writes what an engine shows to a file, for `evewatch replay`.
 
-About one chunk a second reaches the operating system, so a process that is killed loses no more
-than that. A keyframe begins a new segment now and then: seeking unpacks one segment.
+What there is reaches the operating system once a second, so a process that is killed loses no more
+than that. A new segment begins every half minute: seeking unpacks one segment.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import IO, Any, Protocol
 
 import zstandard
 
-from console.recording.codec import State, difference, state_of
-from console.recording.file import HEAD, KEYFRAME, MAGIC, MORE, SCHEMA, packed, read_chunk
+from console.recording.file import SCHEMA, SCHEMA_KEY, SEGMENT_BYTES, WINDOW_LOG
+from console.recording.line import line_of
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.paths import user_folder
+from engine.paths import open_private, private_folder, replace_file, sync_folder, user_folder
 from engine.snapshot import SCHEMA as SNAPSHOT_SCHEMA
 from engine.snapshot import Snapshot
 
 SUFFIX = ".everec"
-CHUNK_S = 1.0
+FLUSH_S = 1.0
 SEGMENT_S = 30.0
-LEVEL = 7
-"""Of zstd: an hour gets a third smaller than at 3, for a tenth of a millisecond a second."""
+LEVEL = 9
+"""Of zstd: an hour gets a fifth smaller than at 3, for a fifth of a millisecond a second."""
 FOLDER_BYTES = 256 << 20
 """Recordings made from the console are kept up to this size together."""
 
@@ -46,14 +46,14 @@ class About:
     def head(self, created: float) -> bytes:
         config = None if self.config is None else asdict(self.config)
         about = {
-            "schema": SCHEMA,
+            SCHEMA_KEY: SCHEMA,
             "snapshot_schema": SNAPSHOT_SCHEMA,
             "created": round(created, 3),
             "hz": self.hz,
             "target": self.target,
             "config": config,
         }
-        return json.dumps(about, default=str).encode("utf-8")
+        return json.dumps(about, default=str).encode() + b"\n"
 
 
 class Recorder:
@@ -72,14 +72,17 @@ class Recorder:
     ) -> None:
         self.path, self.frames, self.bytes = path, 0, 0
         self._clock, self._max_bytes = clock, max_bytes
-        self._began: float | None = None
-        self._state: State | None = None
         self._last: Snapshot | None = None
-        self._segment_until = self._chunk_until = 0.0
-        self._pack = zstandard.ZstdCompressor(level=LEVEL).compressobj()
-        self._kind, self._payload, self._chunk_time = MORE, bytearray(), 0.0
-        self._chunk_frames = self._chunk_events = 0
-        self._head = MAGIC + packed(HEAD, about.head(clock()), clock())
+        self._now = self._segment_until = self._flush_at = 0.0
+        self._zstd = _compressor()
+        self._pack: zstandard.ZstdCompressionObj
+        self._unpacked = 0
+        """Bytes of the segment so far."""
+        self._packed = b""
+        """What is not written yet."""
+        self._segments: list[int] = []
+        """Where each begins in the file."""
+        self._head = self._zstd.compress(about.head(clock()))
         self._file = self._guard(self._open)
         self._guard(lambda: self._write(self._head))
 
@@ -90,93 +93,70 @@ class Recorder:
         last = self._last
         if last is not None and (snapshot is last or _is_same(snapshot, last)):
             return
-        self._last = snapshot
-        now = self._clock()
-        if self._began is None:
-            self._began = now
-        if now >= self._segment_until:
+        now = self._now = max(self._clock(), self._now)
+        if now >= self._segment_until or self._unpacked >= SEGMENT_BYTES:
             self._begin_segment(now)
-        elif now >= self._chunk_until:
-            self.flush()
-        self._append(snapshot, now)
-
-    def flush(self) -> None:
-        """Hand what there is to the operating system."""
-        if not self._chunk_frames:
-            return
-        self._payload += self._pack.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-        chunk = packed(
-            self._kind,
-            bytes(self._payload),
-            self._chunk_time,
-            self._chunk_frames,
-            self._chunk_events,
-        )
-        self._guard(lambda: self._write(chunk))
-        self._kind, self._chunk_frames, self._chunk_events = MORE, 0, 0
-        self._payload.clear()
-        if self._max_bytes is not None and self.bytes > self._max_bytes:
-            self._guard(self._drop_oldest)
+        before = frozenset(last.events) if last is not None else frozenset(snapshot.events)
+        line = line_of(snapshot, now, sum(event not in before for event in snapshot.events))
+        self._packed += self._pack.compress(line)
+        self._unpacked += len(line)
+        self._last, self.frames = snapshot, self.frames + 1
+        if now >= self._flush_at:
+            self._flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+            self._flush_at = now + FLUSH_S
 
     def close(self) -> None:
         """Idempotent."""
         if not self._file.closed:
             try:
-                self.flush()
+                self._end_segment()
+                self._guard(lambda: os.fsync(self._file.fileno()))
             finally:
-                self._file.close()
-
-    def _append(self, snapshot: Snapshot, now: float) -> None:
-        state, before = state_of(snapshot), self._state
-        delta = state if before is None else difference(before, state)
-        ms = round((now - (self._began or now)) * 1e3)
-        line = json.dumps([ms, delta], separators=(",", ":"), allow_nan=False) + "\n"
-        if not self._chunk_frames:
-            self._chunk_time, self._chunk_until = now, now + CHUNK_S
-        self._payload += self._pack.compress(line.encode("utf-8"))
-        self._chunk_frames += 1
-        if before is not None and "events" in delta:
-            self._chunk_events += len(delta["events"][1])
-        self._state = state
-        self.frames += 1
+                self._guard(self._file.close)
 
     def _begin_segment(self, now: float) -> None:
-        self.flush()
-        self._state, self._kind = None, KEYFRAME
+        self._end_segment()
+        if self._max_bytes is not None and self.bytes > self._max_bytes:
+            self._guard(self._drop_oldest)
+        self._segments.append(self.bytes)
+        self._pack, self._unpacked = self._zstd.compressobj(), 0
         self._segment_until = now + SEGMENT_S
-        self._pack = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+
+    def _end_segment(self) -> None:
+        if self._unpacked:
+            self._flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
+            self._unpacked = 0
+
+    def _flush(self, how: int) -> None:
+        """Hand what there is to the operating system."""
+        data, self._packed = self._packed + self._pack.flush(how), b""
+        self._guard(lambda: self._write(data))
 
     # the file
 
     def _open(self) -> IO[bytes]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return self.path.open("xb", buffering=0)
+        private_folder(self.path.parent)
+        file = open_private(self.path)
+        sync_folder(self.path.parent)
+        return file
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
+        self._file.flush()
         self.bytes += len(data)
 
     def _drop_oldest(self) -> None:
-        """Keep the newest segments, up to half of what is allowed, in a file of the same name.
-
-        The old file stays whole until the new one takes its place.
-        """
-        data = self.path.read_bytes()
-        at, keyframes = len(self._head), []
-        while not isinstance(chunk := read_chunk(data, at), str):
-            if chunk.kind == KEYFRAME:
-                keyframes.append(chunk.at)
-            at = chunk.end
+        """Keep the newest segments, up to half of what is allowed, in a file of the same name."""
         room = (self._max_bytes or 0) // 2
-        start = next((k for k in keyframes if len(data) - k <= room), keyframes[-1])
-        if start == keyframes[0]:
+        start = next((s for s in self._segments if self.bytes - s <= room), self._segments[-1])
+        if start == self._segments[0]:
             return
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_bytes(self._head + data[start:])
+        data = self._head + self.path.read_bytes()[start:]
         self._file.close()
-        os.replace(part, self.path)
-        self._file = self.path.open("ab", buffering=0)
-        self.bytes = len(self._head) + len(data) - start
+        replace_file(self.path, data)
+        self._file = open_private(self.path, "ab")
+        self._segments = [s - start + len(self._head) for s in self._segments if s >= start]
+        self.bytes = len(data)
 
     def _guard(self, work: Callable[[], Any]) -> Any:
         try:
@@ -187,11 +167,18 @@ class Recorder:
             raise ConfigError(f"{self.path}: cannot be written ({error.strerror})") from error
 
 
+def _compressor() -> zstandard.ZstdCompressor:
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        LEVEL, window_log=WINDOW_LOG, write_checksum=True, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
 def _is_same(a: Snapshot, b: Snapshot) -> bool:
     return (a.seq, a.time, a.source) == (b.seq, b.time, b.source)
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """Whatever has Snapshots."""
 
     def snapshot(self) -> Snapshot: ...
@@ -201,7 +188,7 @@ class RecorderThread:
     """Records `source` at `hz` on a thread of its own until stopped; `error` says why it ended
     before that."""
 
-    def __init__(self, source: Source, recorder: Recorder, hz: float) -> None:
+    def __init__(self, source: SnapshotSource, recorder: Recorder, hz: float) -> None:
         self.recorder = recorder
         self.error: ConfigError | None = None
         self._source, self._interval = source, 1.0 / hz

@@ -2,6 +2,9 @@
 
 Time on the screen is the recording's: `now` is the console's clock, so ages, graphs and a source
 that fell silent look as they did. Nothing can be changed: controls raise EngineError.
+
+Moving (`seek`, `step`, `seek_event`) and `refill` unpack segments: call them off the UI's thread.
+The lock is held for the position alone, so nobody waits for them.
 """
 
 from __future__ import annotations
@@ -10,26 +13,27 @@ import re
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from console.recording.codec import State, sample_of, snapshot_of
-from console.recording.file import Damage, Recording
+from console.recording.file import BrokenAt, Recording
+from console.recording.line import Moment
 from console.renderables import format as fmt
 from console.renderables.playback import Playback
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineError
-from engine.snapshot import Snapshot
+from engine.snapshot import Snapshot, Source, SourceState
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 GRAPH_S = 620.0
 """What graphs look back on, filled after a jump."""
 GRAPH_STEP_S = 2.0
-SEGMENTS_KEPT = 24
-"""Unpacked at once: what graphs look back on, and what is about to be shown."""
+SEGMENTS_KEPT = 4
+"""Unpacked at once: what is shown, and what lies beside it."""
 NO_CONTROL = "this is a recording: nothing in it can be changed"
 
 
@@ -44,14 +48,12 @@ class Replay:
         self.config = _config(recording.about)
         self._clock = clock
         self._lock = threading.RLock()
-        self._frames = lru_cache(SEGMENTS_KEPT)(self._unpack)
+        self._moments = lru_cache(SEGMENTS_KEPT)(recording.moments)
         self._built = lru_cache(256)(self._build)
-        self.length_s = self._last_segment()[-1][0]
-        self._starts = [chunks[0].time for chunks in recording.segments]
         self._position, self._since = 0.0, clock()
         self._speed, self._playing = 1.0, False
         self._shown = -1.0
-        """Position up to which `passed` has handed out frames; below 0 after a jump."""
+        """Position up to which graphs have been given samples; below 0 after a jump."""
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], float] = time.monotonic) -> Replay:
@@ -64,14 +66,11 @@ class Replay:
         self.play()
 
     def stop(self) -> None:
-        with self._lock:
-            self._hold()
+        self.hold()
 
     def snapshot(self) -> Snapshot:
         """What was to be seen at the present position."""
-        with self._lock:
-            segment, at = self._at(self.position_s)
-            return self._built(segment, at)
+        return self._built(*self._at(self.position_s))
 
     def why_not(self, control: str) -> str:
         return NO_CONTROL
@@ -84,8 +83,13 @@ class Replay:
     # playing
 
     @property
+    def length_s(self) -> float:
+        """Seconds from the first line to the last; shorter once damage has been found."""
+        return self.recording.ended - self.recording.began
+
+    @property
     def position_s(self) -> float:
-        """Seconds since the first frame."""
+        """Seconds since the first line."""
         with self._lock:
             if self._playing:
                 now = self._clock()
@@ -102,22 +106,22 @@ class Replay:
     @property
     def playback(self) -> Playback:
         position = self.position_s
-        damage = self.recording.damage
-        words = "" if damage is None else damage_words(damage)
+        broken = self.recording.broken
+        words = "" if broken is None else broken_words(broken)
         return Playback(position, self.length_s, self._speed, self._playing, words)
 
     def play(self) -> None:
         """From the beginning again once it has ended."""
         with self._lock:
             if self.position_s >= self.length_s:
-                self.seek(0.0)
+                self._move(0.0)
             self._playing, self._since = True, self._clock()
 
     def toggle(self) -> bool:
         """Whether it plays now."""
         with self._lock:
             if self._playing:
-                self._hold()
+                self.hold()
             else:
                 self.play()
             return self._playing
@@ -132,134 +136,124 @@ class Replay:
 
     def step(self, frames: int) -> None:
         """Stand still, so many frames further on, or back."""
-        with self._lock:
-            self._hold()
-            segment, at = self._at(self._position)
-            at += frames
-            while at < 0 and segment > 0:
-                segment -= 1
-                at += len(self._segment(segment))
-            while at >= len(self._segment(segment)) and segment < len(self._starts) - 1:
-                at -= len(self._segment(segment))
-                segment += 1
-            at = max(0, min(len(self._segment(segment)) - 1, at))
-            self._move(self._segment(segment)[at][0])
+        self.hold()
+        segment, at = self._at(self._position)
+        at += frames
+        while at < 0 and segment > 0:
+            segment -= 1
+            at += len(self._moments(segment))
+        while at >= len(self._moments(segment)) and segment < len(self.recording.segments) - 1:
+            at -= len(self._moments(segment))
+            segment += 1
+        moments = self._moments(segment) or self._moments(segment - 1)
+        self._move(self._since_began(moments[max(0, min(len(moments) - 1, at))]))
 
     def seek(self, position_s: float) -> None:
-        with self._lock:
-            self._move(max(0.0, min(self.length_s, position_s)))
+        position = max(0.0, min(self.length_s, position_s))
+        self._move(position)
 
     def seek_event(self, direction: int) -> str | None:
         """To the next frame with a new event, or the one before; its text, None at the end."""
-        with self._lock:
-            self._hold()
-            found = self._event(direction)
-            if found is None:
-                return None
-            self._move(found[0])
-            return found[1]
+        self.hold()
+        found = self._event(direction)
+        if found is None:
+            return None
+        self._move(self._since_began(found))
+        events = self.snapshot().events
+        return events[-1].text if events else ""
 
-    def _hold(self) -> None:
-        self._position, self._playing = self.position_s, False
+    def hold(self) -> None:
+        """Stand still."""
+        with self._lock:
+            self._position, self._playing = self.position_s, False
 
     def _move(self, position: float) -> None:
-        self._position, self._since = position, self._clock()
-        self._shown = -1.0
+        self._built(*self._at(position))  # unpacked before anybody looks there
+        with self._lock:
+            self._position, self._since = position, self._clock()
+            self._shown = -1.0
 
     # graphs
 
-    def passed(self) -> tuple[bool, list[Snapshot]]:
-        """Frames that came since the last call, for graphs; and whether those before them are
-        void, because there was a jump."""
-        with self._lock:
-            position = self.position_s
-            jumped = self._shown < 0
-            start = position - GRAPH_S if jumped else self._shown
-            self._shown = position
-            thinned, due = [], start
-            for time_s, state in self._between(start, position):
-                if time_s >= due or not jumped:
-                    thinned.append(sample_of(state))
-                    due = time_s + GRAPH_STEP_S
-            return jumped, thinned
+    @property
+    def jumped(self) -> bool:
+        """Graphs are of another time, until `refill`."""
+        return self._shown < 0
 
-    def _between(self, start: float, end: float) -> Iterator[tuple[float, State]]:
+    def passed(self) -> list[Snapshot]:
+        """Samples for graphs, of every frame since the last call."""
+        with self._lock:
+            start, end = self._shown, self.position_s
+            self._shown = end
+        return _samples(self._between(start, end))
+
+    def refill(self) -> list[Snapshot]:
+        """Samples for graphs of all that they look back on, thinned."""
+        with self._lock:
+            self._shown = end = self.position_s
+        thinned, due = [], 0.0
+        for moment in self._between(end - GRAPH_S, end):
+            if moment.at >= due:
+                thinned.append(moment)
+                due = moment.at + GRAPH_STEP_S
+        return _samples(thinned)
+
+    def _between(self, start: float, end: float) -> Iterator[Moment]:
         """Frames after `start`, up to `end`."""
-        first = max(0, bisect_right(self._starts, self.recording.began + start) - 1)
-        for segment in range(first, len(self._starts)):
-            for time_s, state in self._segment(segment):
-                if time_s > end:
+        for segment in range(self._segment_at(start), len(self.recording.segments)):
+            for moment in self._moments(segment):
+                if self._since_began(moment) > end:
                     return
-                if time_s > start:
-                    yield time_s, state
+                if self._since_began(moment) > start:
+                    yield moment
 
     # frames
 
-    def _event(self, direction: int) -> tuple[float, str] | None:
+    def _event(self, direction: int) -> Moment | None:
         """The nearest frame after (or before) the position that brought an event."""
-        segments = range(len(self._starts))
-        here, _ = self._at(self._position)
-        order = segments[here:] if direction > 0 else segments[here::-1]
-        for segment in order:
-            if not self._may_have_events(segment):
-                continue
-            found = self._events_in(segment)
-            later = [e for e in found if e[0] > self._position + 1e-6]
-            earlier = [e for e in found if e[0] < self._position - 1e-6]
-            if direction > 0 and later:
-                return later[0]
-            if direction < 0 and earlier:
-                return earlier[-1]
+        segments = range(len(self.recording.segments))
+        here = self._segment_at(self._position)
+        for segment in segments[here:] if direction > 0 else segments[here::-1]:
+            found = [m for m in self._moments(segment) if m.new_events]
+            away = [(self._since_began(m) - self._position) * direction for m in found]
+            ahead = [m for m, distance in zip(found, away, strict=True) if distance > 1e-6]
+            if ahead:
+                return ahead[0 if direction > 0 else -1]
         return None
 
-    def _may_have_events(self, segment: int) -> bool:
-        """By the heads of its chunks alone; one that came between two segments is not in them."""
-        if any(chunk.events for chunk in self.recording.segments[segment]):
-            return True
-        return segment > 0 and self._segment_events_differ(segment)
+    def _since_began(self, moment: Moment) -> float:
+        return moment.at - self.recording.began
 
-    def _segment_events_differ(self, segment: int) -> bool:
-        before, frames = self._segment(segment - 1), self._segment(segment)
-        return bool(before and frames) and before[-1][1]["events"] != frames[0][1]["events"]
-
-    def _events_in(self, segment: int) -> list[tuple[float, str]]:
-        """(time, text of the newest event) of the frames that brought one."""
-        before = self._segment(segment - 1)[-1:] if segment > 0 else []
-        found, last = [], before[0][1]["events"] if before else None
-        for time_s, state in self._segment(segment):
-            events = state["events"]
-            if last is not None and events and events != last:
-                found.append((time_s, str(events[-1][2])))
-            last = events
-        return found
+    def _segment_at(self, position: float) -> int:
+        starts = self.recording.segments
+        moment = self.recording.began + position + 1e-6
+        return max(0, bisect_right(starts, moment, key=lambda segment: segment.at) - 1)
 
     def _at(self, position: float) -> tuple[int, int]:
         """(segment, frame in it) that is shown at `position`."""
-        moment = self.recording.began + position + 1e-6
-        segment = max(0, bisect_right(self._starts, moment) - 1)
-        frames = self._segment(segment)
-        at = bisect_right([time_s for time_s, _ in frames], position + 1e-6) - 1
-        return segment, max(0, at)
-
-    def _segment(self, index: int) -> list[tuple[float, State]]:
-        return self._frames(index)
-
-    def _last_segment(self) -> list[tuple[float, State]]:
-        """The last one that can be unpacked. Raises ConfigError when none can."""
-        while self.recording.chunks:
-            frames = self._segment(len(self.recording.segments) - 1)
-            if frames:
-                return frames
-        damage = self.recording.damage
-        why = "" if damage is None else f": {damage_words(damage)}"
-        raise ConfigError(f"{self.recording.path}: nothing was recorded in it{why}")
-
-    def _unpack(self, index: int) -> list[tuple[float, State]]:
-        return list(self.recording.segment(index))
+        segment = self._segment_at(position)
+        while not (moments := self._moments(segment)):
+            segment -= 1  # damaged; the first one is not
+        at = bisect_right(moments, self.recording.began + position + 1e-6, key=lambda m: m.at)
+        return segment, max(0, at - 1)
 
     def _build(self, segment: int, at: int) -> Snapshot:
-        frames = self._segment(segment)
-        return snapshot_of(frames[at][1]) if frames else Snapshot()
+        moment = self._moments(segment)[at]
+        try:
+            return moment.snapshot()
+        except ValueError as error:
+            reason = f"this frame of the recording cannot be read ({error})"
+            source = Source(SourceState.UNPARSABLE, target=str(self.recording.path), reason=reason)
+            return Snapshot(time=moment.at, source=source)
+
+
+def _samples(moments: Iterable[Moment]) -> list[Snapshot]:
+    """What cannot be read leaves a gap in graphs."""
+    found = []
+    for moment in moments:
+        with suppress(ValueError):
+            found.append(moment.sample())
+    return found
 
 
 def _config(about: dict[str, Any]) -> EngineConfig:
@@ -273,10 +267,9 @@ def _config(about: dict[str, Any]) -> EngineConfig:
         return EngineConfig()
 
 
-def damage_words(damage: Damage) -> str:
+def broken_words(broken: BrokenAt) -> str:
     """ "cut off at byte 12,345, 12:31:07"."""
-    when = "" if damage.time is None else f", {fmt.clock(damage.time)}"
-    return f"{damage.reason} at byte {damage.byte:,}{when}"
+    return f"{broken.reason} at byte {broken.byte:,}, {fmt.clock(broken.time)}"
 
 
 _TIME = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")

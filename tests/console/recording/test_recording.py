@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields, is_dataclass, replace
+import tracemalloc
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from console.cli import app
-from console.recording.codec import difference, patched, sample_of, snapshot_of, state_of
-from console.recording.file import MAGIC, Recording
+from console.recording.file import LONGEST, SEGMENT_BYTES, Recording
+from console.recording.line import Moment, line_of
 from console.recording.recorder import About, Recorder, RecorderThread, new_path, prune
 from console.recording.replay import Replay
 from engine.errors import ConfigError
@@ -102,46 +104,60 @@ def near(a, b):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(SNAPSHOT, min_size=1, max_size=4))
-def test_any_snapshots_come_back_through_json(snapshots):
-    before = None
-    for snapshot in snapshots:
-        state = state_of(snapshot)
-        delta = state if before is None else difference(before, state)
-        delta = json.loads(json.dumps(delta, allow_nan=False))
-        before = delta if before is None else patched(before, delta)
-        assert near(snapshot, snapshot_of(before))
+@given(SNAPSHOT, TIME, st.integers(0, 9))
+def test_any_snapshot_comes_back_from_its_line(snapshot, at, new_events):
+    line = line_of(snapshot, at, new_events)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    moment = Moment.of(line)
+    assert (moment.at, moment.new_events) == (round(at, 3), new_events)
+    assert near(snapshot, moment.snapshot())
 
 
 @settings(max_examples=40, deadline=None)
 @given(SNAPSHOT)
 def test_what_graphs_read_is_in_a_sample(snapshot):
-    sample = sample_of(state_of(snapshot))
+    sample = Moment.of(line_of(snapshot, 1.0, 0)).sample()
     assert near(snapshot.batch.running, sample.batch.running)
     assert near(snapshot.latency, sample.latency)
     assert sample.requests == () and sample.kv.page_map is None
-
-
-def test_a_growing_age_takes_no_room():
-    row = RequestRow("r-1", "waiting", 0, 8, 0, 9, 0, wait_ms=1000.0, age_s=1.0)
-    later = replace(row, wait_ms=1250.0, age_s=1.25)
-    states = [
-        state_of(Snapshot(1, time_s, requests=(one,)))
-        for time_s, one in ((10.0, row), (10.25, later))
-    ]
-    assert difference(*states)["requests"] == {}
 
 
 def test_a_file_gives_back_what_was_recorded(tmp_path):
     path = tmp_path / "a.everec"
     seen = record(path, 70, "full")
     recording = Recording(path)
-    assert recording.damage is None
+    assert recording.broken is None
     assert len(recording.segments) == 3
-    frames = [f for i in range(len(recording.segments)) for f in recording.segment(i)]
-    assert [round(t, 3) for t, _ in frames] == [i / 4 for i in range(280)]
-    assert all(near(s, snapshot_of(state)) for s, (_, state) in zip(seen, frames, strict=True))
+    moments = every_moment(recording)
+    assert [m.at - recording.began for m in moments] == [i / 4 for i in range(280)]
+    assert all(near(s, m.snapshot()) for s, m in zip(seen, moments, strict=True))
     assert recording.about["config"]["max_batch"] == 48
+
+
+def every_moment(recording):
+    return [m for i in range(len(recording.segments)) for m in recording.moments(i)]
+
+
+def test_it_is_json_lines_to_other_tools(tmp_path):
+    path = tmp_path / "a.everec"
+    seen = record(path, 40, "full")
+    with zstandard.open(path, "rt", encoding="utf-8") as lines:
+        head, *rest = map(json.loads, lines)
+    assert head["target"] == "fake" and head["config"]["max_batch"] == 48
+    assert [line["seq"] for line in rest] == [s.seq for s in seen]
+    assert rest[0]["requests"]["id"] == [row.id for row in seen[0].requests]
+
+
+def test_new_events_are_counted_once(tmp_path):
+    path = tmp_path / "a.everec"
+    seen = record(path, 70, "full")
+    counts = [m.new_events for m in every_moment(Recording(path))]
+    before = set(seen[0].events)
+    assert counts[0] == 0
+    for count, snapshot in zip(counts[1:], seen[1:], strict=True):
+        assert count == len([e for e in snapshot.events if e not in before])
+        before = set(snapshot.events)
+    assert sum(counts) > 20
 
 
 @pytest.mark.parametrize("script", ["typical", "full"])
@@ -169,99 +185,168 @@ def test_a_frame_seen_twice_is_written_once(tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The bytes of a short recording, and the seconds of its frames."""
+    """The bytes of a recording of two segments, each of two lines; and where the second begins."""
     path = tmp_path_factory.mktemp("small") / "a.everec"
     clock = Clock()
     recorder = Recorder(path, About("x", 1), clock)
-    for second in range(4):
-        clock.now = START + 2 * second
-        recorder.add(Snapshot(seq=second, time=clock.now, events=(Event(clock.now, "cap", "x"),)))
+    for number in range(4):
+        clock.now = START + 20 * number
+        recorder.add(Snapshot(seq=number, time=clock.now, events=(Event(clock.now, "cap", "x"),)))
     recorder.close()
-    return path.read_bytes()
+    return path.read_bytes(), Recording(path).segments[1].begin
 
 
 def opened(path, data):
-    """Frames that play, and the damage; None when it is refused in one line."""
+    """Lines that play, and where it is broken; None when it is refused in one line."""
     path.write_bytes(data)
     try:
         player = Replay.open(path, clock=lambda: 0.0)
     except ConfigError as error:
         assert str(path) in str(error) and "\n" not in str(error)
         return None
-    seqs = []
-    for segment in range(len(player.recording.segments)):
-        seqs += [state["seq"] for _, state in player.recording.segment(segment)]
+    lines = [m.line for m in every_moment(player.recording)]
+    player.seek(player.length_s)
     player.snapshot()
-    return seqs, player.recording.damage
+    player.refill()
+    return lines, player.recording.broken
 
 
 def test_cut_at_every_byte_it_plays_up_to_the_cut(tmp_path, small):
-    path, whole = tmp_path / "cut.everec", list(range(4))
+    path = tmp_path / "cut.everec"
+    data, _ = small
+    whole, nothing = opened(path, data)
+    assert len(whole) == 4 and nothing is None
     lengths = set()
-    for size in range(len(small)):
-        found = opened(path, small[:size])
+    for size in range(len(data)):
+        found = opened(path, data[:size])
         if found is not None:
-            seqs, damage = found
-            assert seqs == whole[: len(seqs)]
-            lengths.add(len(seqs))
-            at_an_edge = damage is None
-            assert at_an_edge or (damage.reason == "cut off" and damage.byte <= size)
-            if damage is not None:
-                assert damage.time == START + 2 * (len(seqs) - 1)
-    assert lengths == {1, 2, 3}
-    assert opened(path, small) == (whole, None)
+            lines, broken = found
+            assert lines == whole[: len(lines)]
+            lengths.add(len(lines))
+            at_an_edge = broken is None
+            assert at_an_edge or (broken.reason == "cut off" and broken.byte <= size)
+            if broken is not None:
+                assert broken.time == START + 20 * (len(lines) - 1)
+    assert lengths == {1, 2, 3, 4}
 
 
-def test_a_flipped_byte_anywhere_is_noticed_at_its_place(tmp_path, small):
+def test_of_a_segment_with_a_flipped_bit_nothing_is_shown(tmp_path, small):
     path = tmp_path / "flip.everec"
-    for at in range(len(small)):
-        data = bytearray(small)
-        data[at] ^= 1 << (at % 8)
-        found = opened(path, bytes(data))
-        if found is not None:
-            seqs, damage = found
-            assert damage is not None and damage.byte <= at
-            assert seqs == list(range(len(seqs))) and len(seqs) < 4
+    data, second = small
+    whole, _ = opened(path, data)
+    harmless = 0
+    for at in range(len(data)):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << (at % 8)
+        found = opened(path, bytes(flipped))
+        if found is None:
+            continue
+        lines, broken = found
+        assert lines == whole[: len(lines)]
+        if broken is None:  # a bit that means nothing to zstd; the checksum has been right
+            assert lines == whole
+            harmless += 1
+        elif broken.reason != "cut off":  # as a block's size that points beyond the file looks
+            assert broken.byte <= second and len(lines) <= (2 if at >= second else 0)
+    assert harmless < len(data) / 100
 
 
 def test_rubbish_never_crashes(tmp_path, small):
     path, chance = tmp_path / "rubbish.everec", random.Random(3)
     for _ in range(300):
-        data = bytearray(small)
+        data = bytearray(small[0])
         for _ in range(chance.randint(1, 30)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         where = chance.randrange(len(data))
         opened(path, bytes(data[:where]) + chance.randbytes(chance.randrange(60)))
-    opened(path, MAGIC + chance.randbytes(500))
+    opened(path, small[0][: small[1]] + chance.randbytes(500))
+
+
+def written(path, *frames, window_log=22):
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        9, window_log=window_log, write_checksum=True, write_content_size=False
+    )
+    pack = zstandard.ZstdCompressor(compression_params=parameters)
+    with path.open("wb") as file:
+        for frame in frames:
+            stream = pack.compressobj()
+            file.write(stream.compress(frame) + stream.flush())
+
+
+HEAD = b'{"evewatch_recording": 2}\n'
+LINE = line_of(Snapshot(seq=1), START, 0)
 
 
 def test_a_right_checksum_around_nonsense_is_damage_too(tmp_path):
-    from console.recording.file import HEAD, KEYFRAME, packed
-
     path = tmp_path / "odd.everec"
-    head = MAGIC + packed(HEAD, b'{"schema": 1}', START)
-    path.write_bytes(head + packed(KEYFRAME, b"no zstd at all", START, 1))
+    written(path, HEAD, b"no line at all\n")
     with pytest.raises(ConfigError, match="nothing was recorded"):
         Replay.open(path)
+    written(path, HEAD, LINE, LINE[:-3] + b"\n")
+    player = Replay.open(path, clock=lambda: 0.0)
+    player.step(9)
+    assert player.snapshot().source.state is SourceState.UNPARSABLE
+    deep = b'{"at":1.0,"new_events":0,"x":' + b"[" * 100_000 + b"\n"
+    written(path, HEAD, deep)
+    assert Replay.open(path).snapshot().source.state is SourceState.UNPARSABLE
+
+
+@pytest.mark.parametrize("where", ["head", "first", "second"])
+def test_it_unpacks_to_a_limit(tmp_path, where):
+    """Two kilobytes can be packed gigabytes."""
+    path = tmp_path / "bomb.everec"
+    bomb = LINE[:-2] + b" " * (2 * LONGEST) + b"}\n"
+    frames = {"head": [bomb], "first": [HEAD, bomb], "second": [HEAD, LINE, bomb]}[where]
+    written(path, *frames)
+    assert path.stat().st_size < 8000
+    tracemalloc.start()
+    try:
+        if where == "second":
+            player = Replay.open(path, clock=lambda: 0.0)
+            assert player.length_s == 0 and "more than" in player.recording.broken.reason
+        else:
+            with pytest.raises(ConfigError):
+                Replay.open(path)
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * LONGEST
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_window_larger_than_ours_is_refused(tmp_path):
+    path = tmp_path / "window.everec"
+    written(path, HEAD, LINE + bytes(64), window_log=27)
+    with pytest.raises(ConfigError):
+        Replay.open(path)
+
+
+def test_a_recorder_stays_within_what_a_reader_unpacks(tmp_path):
+    clock, path = Clock(), tmp_path / "wide.everec"
+    recorder = Recorder(path, About("x", 20), clock)
+    for number in range(30):
+        clock.now = START + number / 20
+        noise = "".join(random.Random(number).choices("fosc", k=SEGMENT_BYTES // 8))
+        recorder.add(Snapshot(seq=number, kv=KvState(page_map=noise)))
+    recorder.close()
+    recording = Recording(path)
+    assert len(recording.segments) > 2 and len(every_moment(recording)) == 30
 
 
 REFUSED = {
     "empty": (b"", "the file is empty"),
     "other": (b"\x89PNG\r\n\x1a\n and so on", "is no recording"),
-    "head": (MAGIC + b"HEAD", "damaged at byte 19 (cut off)"),
+    "head": (b"\x28\xb5\x2f\xfd\x04", "damaged at byte 0 (cut off)"),
+    "old": (b"evewatch recording\nHEAD", "no longer read"),
 }
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "newer", "missing", "folder"])
 def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, name):
-    from console.recording.file import HEAD, packed
-
     path = tmp_path / "x.everec"
     if name in REFUSED:
         path.write_bytes(REFUSED[name][0])
         why = REFUSED[name][1]
     elif name == "newer":
-        path.write_bytes(MAGIC + packed(HEAD, b'{"schema": 99}', START))
+        written(path, b'{"evewatch_recording": 99}\n')
         why = "newer EveWatch (schema 99"
     else:
         path, why = (tmp_path, "cannot be read") if name == "folder" else (path, "cannot be read")
@@ -297,22 +382,21 @@ def test_a_killed_recorder_loses_two_seconds_at_most(tmp_path):
     killed = time.time()
     writer.wait()
     recording = Recording(path)
-    assert recording.damage is None
-    assert killed - (recording.began + recording.length_s) < 2.0
+    assert recording.broken.reason == "cut off"
+    assert killed - recording.ended < 2.0
 
 
 def test_the_oldest_segments_go_when_the_file_is_full(tmp_path):
     path = tmp_path / "a.everec"
-    record(path, 130, hz=2.0, max_bytes=60_000)
+    record(path, 250, hz=2.0, max_bytes=60_000)
     assert path.stat().st_size <= 60_000 + 20_000
+    assert path.stat().st_mode & 0o777 == 0o600
     recording = Recording(path)
-    assert recording.damage is None
+    assert recording.broken is None
     assert recording.began > START + 20
-    assert next(recording.segment(0))[0] == 0.0
-    frames = list(recording.segment(len(recording.segments) - 1))
-    assert recording.began + frames[-1][0] == pytest.approx(START + 129.5, rel=0, abs=1e-3)
+    assert recording.moments(0)[0].at == recording.began
+    assert recording.ended == START + 249.5
     player = Replay(recording)
-    assert player.length_s == pytest.approx(recording.length_s)
     for position in (0.0, 7.5, player.length_s):
         player.seek(position)
         assert player.snapshot().time == pytest.approx(recording.began + position, rel=0, abs=0.2)
@@ -324,6 +408,14 @@ def test_an_existing_file_is_not_written_over(tmp_path):
     with pytest.raises(ConfigError, match="exists already"):
         Recorder(path, About("x", 4))
     assert path.read_text() == "mine"
+
+
+def test_what_is_recorded_is_for_its_owner_alone(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.everec"
+    Recorder(path, About("x", 4)).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    for folder in (path.parent, path.parent.parent):
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_old_recordings_make_room(tmp_path):
