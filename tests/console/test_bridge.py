@@ -9,6 +9,7 @@ from engine.errors import ModelError
 from engine.request import SamplingParams
 from engine.simulated.fake import FakeEngine
 from engine.snapshot import BatchState, Snapshot, Source, SourceState
+from waiting import CEILING_S
 
 
 class Posts:
@@ -23,9 +24,14 @@ class Posts:
             self.seen.append(message)
             self._more.notify_all()
 
+    def _of(self, kind):
+        return [message for message in self.seen if isinstance(message, kind)]
+
     def wait(self, kind):
         with self._more:
-            found = self._more.wait_for(lambda: [m for m in self.seen if isinstance(m, kind)], 5)
+            found = self._more.wait_for(
+                lambda: [m for m in self.seen if isinstance(m, kind)], CEILING_S
+            )
         assert found, f"no {kind.__name__}; seen: {self.seen}"
         return found[0]
 
@@ -62,7 +68,7 @@ def test_start_is_reported_and_then_the_load_begins(posts, clock):
     posts.wait(EngineUp)
     assert not load.started.is_set()
     bridge.went_up()
-    assert load.started.wait(5)
+    assert load.started.wait(CEILING_S)
     assert bridge.poll().batch.running
 
 

@@ -7,7 +7,7 @@ from engine.remote.fleet.fleet import Fleet
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import SourceState
 from served import serving
-from waiting import until
+from waiting import CEILING_S, until
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_it_can_be_asked_and_the_rates_are_right(served):
     watched.poll()
     before = watched.tracker.counters["output_tokens"]
     stream = watched.submit("hello", SamplingParams(max_tokens=7, ignore_eos=True))
-    assert stream.result(timeout=30).finish_reason is FinishReason.LENGTH
+    assert stream.result(CEILING_S).finish_reason is FinishReason.LENGTH
     served.until_idle()
     until(
         lambda: (

@@ -10,6 +10,7 @@ from engine.core import Engine, completion
 from engine.errors import ConfigError, EngineStopped, ModelError, RequestError
 from engine.request import FinishReason, SamplingParams
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
+from waiting import CEILING_S
 
 FORMATS = ["fp16", "int8_channel"]
 BACKENDS = ["reference", "cpu"]
@@ -302,7 +303,7 @@ def test_stopping_ends_open_streams():
     stream = engine.submit([5] * 10, forced(200))
     assert stream.next(10) is not None
     engine.stop()
-    last = stream.result(10)
+    last = stream.result(CEILING_S)
     assert last.finish_reason is FinishReason.CANCELLED
     assert_nothing_held(engine)
 
@@ -363,17 +364,17 @@ def test_settings_that_do_not_fit_are_refused():
 
 def test_an_encoded_prompt_serves_several_requests():
     engine = tiny_engine()
-    encoded = engine.encode("the world").result(5)
+    encoded = engine.encode("the world").result(CEILING_S)
     assert encoded.ids == engine.loaded.tokenizer.encode("the world")
     streams = [engine.submit(encoded, forced(6)) for _ in range(3)]
     found = {answer.token_ids for answer in answers(engine, streams)}
     assert found == {alone(encoded.ids, forced(6)).token_ids}
     assert streams[0].stamps.tokenize_end >= streams[0].stamps.tokenize_start > 0
     with pytest.raises(RequestError, match="surrogate"):
-        engine.encode("\ud800").result(5)
+        engine.encode("\ud800").result(CEILING_S)
     with pytest.raises(RequestError, match="message"):
-        engine.encode([{"role": "user"}]).result(5)
-    assert engine.encode([5, 6]).result(5).ids == [5, 6]
+        engine.encode([{"role": "user"}]).result(CEILING_S)
+    assert engine.encode([5, 6]).result(CEILING_S).ids == [5, 6]
     engine.stop()
     with pytest.raises(EngineStopped):
         engine.encode("late")
@@ -388,7 +389,7 @@ def test_log_probabilities_reach_the_stream_one_for_each_token():
     assert plain.token_ids == noted.token_ids
     stream = engine.submit([5, 6], forced(9, logprobs=2))
     step_until_idle(engine)
-    event = stream.result(1)
+    event = stream.result(CEILING_S)
     assert [note.token for note in event.logprobs] == list(event.token_ids)
     assert all(note.logprob == note.top[0][1] for note in event.logprobs)  # greedy
 

@@ -11,6 +11,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.simulated.clock import VirtualClock
 from engine.text.completion import completion
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
+from waiting import CEILING_S
 
 LIFE = {FinishReason.STOP, FinishReason.LENGTH, FinishReason.KV_CAPACITY}
 
@@ -115,7 +116,7 @@ def test_the_ledger_of_a_running_engine_is_taken_between_steps():
         assert stream.next(10) is not None
         assert engine.ledger().totals["requests"] == 1
         engine.cancel(stream.request_id)
-        stream.result(10)
+        stream.result(CEILING_S)
         assert engine.ledger().is_zero
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from engine.request import FinishReason, TokenLogprobs
 from engine.stream import Stream
+from waiting import CEILING_S
 
 
 def test_tokens_not_taken_merge_into_one_event():
@@ -39,7 +40,7 @@ def test_result_waits_for_the_end_from_another_thread():
         target=lambda: (stream.put("a", [1]), stream.close(FinishReason.STOP))
     )
     writer.start()
-    assert stream.result(5).text == "a"
+    assert stream.result(CEILING_S).text == "a"
     writer.join()
 
 
@@ -49,7 +50,7 @@ def test_result_times_out_and_loses_nothing():
     with pytest.raises(TimeoutError, match="r: not finished"):
         stream.result(0.01)
     stream.close(FinishReason.STOP)
-    assert stream.result(1).text == "a"
+    assert stream.result(CEILING_S).text == "a"
 
 
 def test_the_reader_is_told():

@@ -11,6 +11,7 @@ from engine.execution.kv_cache import layout_for, memory_needed
 from engine.observing.clock import Clock
 from engine.stream import Stream
 from kernels import dispatch
+from waiting import CEILING_S
 
 
 def tiny_engine(
@@ -44,7 +45,7 @@ def step_until_idle(engine: Engine, limit: int = 2000) -> None:
 
 def answers(engine: Engine, streams: list[Stream]) -> list[Completion]:
     step_until_idle(engine)
-    return [completion(stream, timeout=10) for stream in streams]
+    return [completion(stream, timeout=CEILING_S) for stream in streams]
 
 
 def assert_nothing_held(engine: Engine) -> None:

@@ -1,5 +1,7 @@
 """A running console that a test drives, and what its journeys are of."""
 
+from waiting import until_shown
+
 
 def journey(*names):
     """Marks a test as a journey of these actions; tests/console/test_actions.py reads it."""
@@ -19,11 +21,10 @@ class Console:
         await self.pilot.pause()
 
     async def until(self, condition):
-        for _ in range(500):
-            if condition():
-                return
-            await self.pilot.pause(0.01)
-        raise AssertionError(f"never came true on:\n{self.screen}")
+        try:
+            await until_shown(self.pilot, condition)
+        except AssertionError as error:
+            raise AssertionError(f"{error} on:\n{self.screen}") from error
 
     async def press(self, *keys):
         await self.pilot.press(*keys)

@@ -18,7 +18,7 @@ from engine.core import Engine
 from engine.execution.kv_cache import layout_for, memory_needed
 from engines import assert_nothing_held
 from kernels import dispatch
-from waiting import until
+from waiting import CEILING_S, until
 
 MODEL = "tiny-llama"
 
@@ -29,7 +29,7 @@ class Served:
     server: RunningServer
     http: httpx.Client = field(
         default_factory=lambda: httpx.Client(  # one context, a connection for each request
-            verify=False, timeout=30, limits=httpx.Limits(max_keepalive_connections=0)
+            verify=False, timeout=CEILING_S, limits=httpx.Limits(max_keepalive_connections=0)
         )
     )
 
@@ -38,7 +38,7 @@ class Served:
         return self.server.url
 
     def client(self, **more: Any) -> openai.OpenAI:
-        settings = {"api_key": "none", "max_retries": 0, "timeout": 30.0} | more
+        settings = {"api_key": "none", "max_retries": 0, "timeout": CEILING_S} | more
         return openai.OpenAI(base_url=f"{self.url}/v1", **settings)
 
     def post(self, path: str = "/v1/completions", **body: Any) -> httpx.Response:
@@ -48,7 +48,7 @@ class Served:
         return self.http.get(self.url + path)
 
     def wire(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.server.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.server.port), timeout=CEILING_S)
 
     def until_idle(self) -> None:
         """The ledger is zero soon, and nothing is held."""

@@ -38,6 +38,7 @@ from engine.snapshot import (
 )
 from recordings import START, Clock, record
 from repository import ROOT
+from waiting import CEILING_S
 
 FLOAT = st.none() | st.floats()
 COUNT = st.integers(0, 2**40)
@@ -440,7 +441,7 @@ def test_a_full_disk_ends_the_recording_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "_write", full)
     thread = RecorderThread(engine, recorder, 50)
     thread.start()
-    assert thread.wait(20)
+    assert thread.wait(CEILING_S)
     assert "No space left on device" in str(thread.error)
 
 

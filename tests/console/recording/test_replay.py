@@ -13,6 +13,7 @@ from engine.snapshot import SourceState
 from journeys import Console, journey
 from recordings import START, Clock, record
 from screens import check, settle, text_of
+from waiting import until_shown
 
 
 def change_settings(engine, passed):
@@ -195,10 +196,7 @@ async def shown(player, size, keys, position):
     """An app that stands at `position`, after keys; its screen's text."""
     app = build_app(player, clock=player.now, refresh_hz=0.001, readonly=True)
     async with app.run_test(size=size) as pilot:
-        for _ in range(500):
-            if app.bridge.phase is EnginePhase.UP:
-                break
-            await pilot.pause(0.01)
+        await until_shown(pilot, lambda: app.bridge.phase is EnginePhase.UP)
         player.stop()
         player.seek(position)
         app.tick()

@@ -13,6 +13,7 @@ from console.renderables.screen_state import EnginePhase
 from engine.simulated.fake import FakeEngine
 from playbooks.optlog import OptLog
 from screens import check, settle, text_of
+from waiting import until_shown
 
 SCREENS = {
     # name: (script, (columns, rows), keys); what begins with zh is in Chinese
@@ -51,10 +52,7 @@ async def test_screen(name, clock, tmp_path, english):
     )  # fmt: skip
     app.talk.clock = clock
     async with app.run_test(size=size) as pilot:
-        for _ in range(500):
-            if app.bridge.phase is EnginePhase.UP:
-                break
-            await pilot.pause(0.01)
+        await until_shown(pilot, lambda: app.bridge.phase is EnginePhase.UP)
         await pilot.press(*keys)
         for _ in range(60):
             clock.now += 0.5

@@ -11,6 +11,7 @@ from engine.request import SamplingParams
 from engine.text.completion import completion
 from playbooks.measure.crosstalk import MARKS
 from served import serving
+from waiting import CEILING_S
 
 CLIENTS = 64
 
@@ -53,7 +54,7 @@ async def crowd(served):
     """All of them wait before the first is let in, so that the engine is full at once."""
     served.engine.set_paused(True)
     async with openai.AsyncOpenAI(
-        base_url=f"{served.url}/v1", api_key="-", max_retries=0, timeout=60
+        base_url=f"{served.url}/v1", api_key="-", max_retries=0, timeout=CEILING_S
     ) as asking:
         answers = asyncio.gather(*(one(asking, i) for i in range(CLIENTS)))
         while served.server.app.state.admission.choices < CLIENTS and not answers.done():

@@ -5,6 +5,7 @@ import pytest
 
 from engine.core import completion
 from engine.request import SamplingParams
+from waiting import CEILING_S
 
 MODEL = "tiny-llama"
 CHAT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the world"}]
@@ -12,7 +13,7 @@ CHAT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "
 
 def inside(served, prompt, **params):
     """The same request, without HTTP."""
-    return completion(served.engine.submit(prompt, SamplingParams(**params)), timeout=30)
+    return completion(served.engine.submit(prompt, SamplingParams(**params)), timeout=CEILING_S)
 
 
 @pytest.fixture(scope="module")

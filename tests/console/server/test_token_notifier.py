@@ -4,10 +4,13 @@ import asyncio
 import random
 import threading
 
+import pytest
+
 from console.server import token_notifier as module
 from console.server.token_notifier import Channel, TokenNotifier
 from engine.request import FinishReason
 from engine.stream import Stream
+from waiting import CEILING_S
 
 
 async def read(channel, stream):
@@ -42,37 +45,56 @@ async def test_no_token_and_no_end_is_forgotten_under_any_timing():
 
     thread = threading.Thread(target=engine)
     thread.start()
-    found = await asyncio.wait_for(asyncio.gather(*readers), 20)
+    found = await asyncio.wait_for(asyncio.gather(*readers), CEILING_S)
     thread.join()
     assert all(ids == list(range(300)) for ids, _ in found)
 
 
-async def test_first_tokens_and_ends_are_at_once_and_others_together(monkeypatch):
-    loop = asyncio.get_running_loop()
-    notifier = TokenNotifier(loop)
-    notifier._due = loop.time() + 0.15  # as after a sweep that cost much
+@pytest.fixture
+async def clock(monkeypatch):
+    """The loop's own clock, which only the test moves."""
+    now = [0.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    return now
+
+
+async def turns():
+    """As far as the loop gets without its clock."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_first_tokens_and_ends_are_at_once_and_others_together(clock):
+    notifier = TokenNotifier(asyncio.get_running_loop())
+    notifier._due = 0.15  # as after a sweep that cost much
     stream, channel = Stream("r"), Channel(notifier)
     stream.listen(channel.token, channel.ended)
-    start = loop.time()
+    reader = asyncio.create_task(channel.wait())
     stream.put("a", (1,))
-    await channel.wait()
-    assert loop.time() - start < 0.1
+    await turns()
+    assert reader.done()
     assert stream.poll().token_ids == (1,)
+    reader = asyncio.create_task(channel.wait())
     for token in range(2, 6):
         stream.put("a", (token,))
-    await channel.wait()
-    assert loop.time() - start >= 0.14
+    clock[0] = 0.14
+    await turns()
+    assert not reader.done()
+    clock[0] = 0.16
+    await reader
     assert stream.poll().token_ids == (2, 3, 4, 5)
-    notifier._due = loop.time() + 10
+    await turns()
+    notifier._due = 10.0
+    reader = asyncio.create_task(channel.wait())
     stream.put("a", (6,))
     stream.close(FinishReason.STOP)
-    await asyncio.wait_for(channel.wait(), 1)
+    await turns()
+    assert reader.done()
     assert stream.poll().finish_reason is FinishReason.STOP
 
 
-async def test_a_sweep_that_cost_much_is_followed_by_a_pause(monkeypatch):
-    loop = asyncio.get_running_loop()
-    notifier = TokenNotifier(loop)
+async def test_a_sweep_that_cost_much_is_followed_by_a_pause(monkeypatch, clock):
+    notifier = TokenNotifier(asyncio.get_running_loop())
     spent = iter([1.0, 1.001])
     monkeypatch.setattr(module.time, "thread_time", lambda: next(spent))
     channel = Channel(notifier)
@@ -80,9 +102,8 @@ async def test_a_sweep_that_cost_much_is_followed_by_a_pause(monkeypatch):
     await channel.wait()
     channel.token()
     await channel.wait()
-    while not notifier._due:
-        await asyncio.sleep(0)
-    assert 0.03 < notifier._due - loop.time() <= 0.001 / module.SHARE
+    await turns()
+    assert notifier._due == pytest.approx(0.001 / module.SHARE)
 
 
 async def test_a_reader_of_the_end_is_not_woken_by_tokens():
@@ -91,10 +112,10 @@ async def test_a_reader_of_the_end_is_not_woken_by_tokens():
     stream.listen(None, channel.ended)
     waiting = asyncio.create_task(channel.wait())
     stream.put("a", (1,))
-    await asyncio.sleep(0.02)
+    await turns()
     assert not waiting.done()
     stream.close(FinishReason.STOP)
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, CEILING_S)
 
 
 async def test_an_end_before_anybody_listened_is_told():
@@ -103,5 +124,5 @@ async def test_an_end_before_anybody_listened_is_told():
     stream.put("a", (1,))
     stream.close(FinishReason.STOP)
     stream.listen(channel.token, channel.ended)
-    await asyncio.wait_for(channel.wait(), 1)
+    await asyncio.wait_for(channel.wait(), CEILING_S)
     assert stream.poll().finish_reason is FinishReason.STOP

@@ -111,7 +111,7 @@ def test_stopped_while_it_loads_it_is_ended(stub):
     until(lambda: engine._process is not None)
     pid = engine._process.pid
     engine.stop()
-    thread.join(10)
+    thread.join(CEILING_S)
     assert not alive(pid)
     assert failed == ["stopped before vLLM was up"]
 

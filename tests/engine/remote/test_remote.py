@@ -12,7 +12,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.snapshot import QueueState, Snapshot, SourceState
 from remote_pages import triton
 from remote_stub import URL, Server, SocketServer, page, with_value
-from waiting import until
+from waiting import CEILING_S, until
 
 LIVE, STALE = SourceState.LIVE, SourceState.STALE
 UNREACHABLE = SourceState.UNREACHABLE
@@ -284,7 +284,7 @@ def talk(answer, **params):
     engine.poll()
     messages = [{"role": "user", "content": "hi"}]
     stream = engine.submit(messages, SamplingParams(max_tokens=5, **params))
-    return stream.result(timeout=10), server
+    return stream.result(CEILING_S), server
 
 
 def test_a_question_streams_its_answer():
@@ -344,10 +344,10 @@ def test_a_cancelled_question_ends():
     engine = server.attach()
     engine.poll()
     stream = engine.submit("hi", SamplingParams(max_tokens=5))
-    assert stream.next(timeout=5) is not None
+    assert stream.next(timeout=CEILING_S) is not None
     engine.cancel(stream.request_id)
     until(lambda: stream.closed)
-    last = stream.result(timeout=5)
+    last = stream.result(CEILING_S)
     assert last.finish_reason is FinishReason.CANCELLED
     until(lambda: not engine._chats)
 

@@ -9,6 +9,7 @@ from engine.simulated.fake import SCRIPTS, FakeEngine
 from engine.simulated.fakeview import MAX_MODEL_LEN
 from engine.simulated.fakeworld import ANSWER, DT
 from engine.snapshot import Snapshot, SourceState
+from waiting import CEILING_S
 
 START = 1_798_070_400.0
 
@@ -205,7 +206,7 @@ def test_it_lives_by_itself_without_a_clock():
     engine = FakeEngine("idle")
     engine.start()
     stream = engine.submit("hello", SamplingParams(max_tokens=2))
-    assert stream.result(timeout=30).text == "The queue"
+    assert stream.result(CEILING_S).text == "The queue"
     engine.stop()
 
 

@@ -17,6 +17,7 @@ from console.commands.terminal import show_report
 from load_stub import StubServer, timed
 from model_files import write_hf
 from playbooks.load.client import Progress
+from waiting import CEILING_S
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,10 @@ def server():
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    assert started.wait(30)
+    assert started.wait(CEILING_S)
     yield address[0]
     loop.call_soon_threadsafe(stop.set)
-    thread.join(30)
+    thread.join(CEILING_S)
     loop.close()
 
 

@@ -14,6 +14,7 @@ from playbooks.load.summary import summarize
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.load.traces import Trace
 from playbooks.load.workload import make_spec
+from waiting import CEILING_S
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_background_load_keeps_the_engine_busy_until_it_is_stopped(engine):
 
     engine.telemetry.ended_with = watch
     load.start()
-    assert served.wait(60)
+    assert served.wait(CEILING_S)
     load.stop()
     assert not load._thread.is_alive()
     load.stop()  # again changes nothing
@@ -162,7 +163,7 @@ def test_background_load_ends_with_its_engine():
     load = BackgroundLoad(engine, PRESETS["chat"].scaled(0.02), rate=500.0)
     load.start()
     engine.stop()
-    load._thread.join(30)
+    load._thread.join(CEILING_S)
     assert not load._thread.is_alive()
 
 

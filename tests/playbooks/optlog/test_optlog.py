@@ -22,6 +22,7 @@ from playbooks.optlog.provenance import config_hash, provenance_of
 from playbooks.optlog.record import canonical, content_id, digest
 from playbooks.reports.schemas import schema_of, violations
 from repository import ROOT
+from waiting import CEILING_S
 
 
 def full(title="Cap 48"):
@@ -330,7 +331,7 @@ def writer(path, name, count, script=WRITER):
 
 def test_two_processes_append_a_thousand_records_each(log):
     both = [writer(log.path, name, 1000) for name in "ab"]
-    assert [process.wait(120) for process in both] == [0, 0]
+    assert [process.wait(CEILING_S) for process in both] == [0, 0]
     reading = log.read()
     assert reading.damage == ()
     assert len(reading.records) == 2000
@@ -365,7 +366,7 @@ log.append(Record("half"))
 
 def test_killed_in_the_middle_of_an_append(log):
     """SIGKILL with half a line written and the lock held."""
-    assert writer(log.path, "x", 0, HALF_WAY).wait(60) == -signal.SIGKILL
+    assert writer(log.path, "x", 0, HALF_WAY).wait(CEILING_S) == -signal.SIGKILL
     assert [r.title for r in log.read().records] == ["whole"]
     assert kinds(log) == ["torn"]
     log.append(Record("next"))
@@ -380,8 +381,8 @@ def test_killed_at_any_moment_while_another_process_goes_on(log):
     while not log.path.exists() or log.path.stat().st_size < 20_000:
         time.sleep(0.001)
     dies.kill()
-    assert dies.wait(60) == -signal.SIGKILL
-    assert lives.wait(60) == 0
+    assert dies.wait(CEILING_S) == -signal.SIGKILL
+    assert lives.wait(CEILING_S) == 0
     log.append(Record("next"))
     reading = log.read()
     assert reading.damage == ()

@@ -231,7 +231,7 @@ def test_an_interrupt_ends_it_with_a_report(site, monkeypatch):
 
 def test_a_real_interrupt_in_the_middle_of_a_load(site):
     """SIGINT to this very process, while requests are under way."""
-    text = TINY.replace("requests = 30", "requests = 100000\nduration_s = 60")
+    text = TINY.replace("requests = 30", "requests = 100000\nduration_s = 600")
     timers = []
 
     def listener(event):
@@ -239,12 +239,10 @@ def test_a_real_interrupt_in_the_middle_of_a_load(site):
             timers.append(threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)))
             timers[0].start()
 
-    start = time.monotonic()
     report = run_playbook(book(text), site, CheckOptions(log=False), listener)
     assert report["state"] == "interrupted"
     assert report["steps"][1]["verdict"] == "interrupted"
-    assert report["steps"][1]["metrics"]["requests"] > 0
-    assert time.monotonic() - start < 30
+    assert 0 < report["steps"][1]["metrics"]["requests"] < 100_000
 
 
 def test_the_time_budget_is_kept(site, monkeypatch):
