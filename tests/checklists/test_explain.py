@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 import typer
+from typer import Context
 
 from checklists.book import load, names
 from checklists.explain import load_entries, search, suggest, tokens
@@ -110,9 +111,10 @@ def test_every_command_that_is_named_is_there_with_its_options(where, text):
     words = shlex.split(text)
     assert words[0] == "evewatch"
     command, rest = COMMAND, words[1:]
-    while rest and hasattr(command, "commands"):
-        assert rest[0] in command.commands, f"{where}: no command {rest[0]!r}"
-        command, rest = command.commands[rest[0]], rest[1:]
+    while rest and hasattr(command, "list_commands"):
+        context = Context(command)
+        assert rest[0] in command.list_commands(context), f"{where}: no command {rest[0]!r}"
+        command, rest = command.get_command(context, rest[0]), rest[1:]
     options = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
     for word in rest:
         if word.startswith("--") and word != "--":
