@@ -96,12 +96,12 @@ def _all_tables(doc: Document) -> list[Table]:
 
 def markdown_rows(table: Table) -> Iterator[str]:
     def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cells) + " |"
+        return "| " + " | ".join(markdown(cell).replace("|", "\\|") for cell in cells) + " |"
 
-    yield line([markdown(column.name) for column in table.columns])
-    yield line(["---:" if column.numeric else "---" for column in table.columns])
+    yield line([column.name for column in table.columns])
+    yield "| " + " | ".join("---:" if c.numeric else "---" for c in table.columns) + " |"
     for row in table.texts():
-        yield line([markdown(cell) for cell in row])
+        yield line(row)
 
 
 def as_svg(report: dict[str, Any]) -> str:

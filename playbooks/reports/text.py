@@ -39,7 +39,7 @@ def csv_cell(value: object) -> object:
     """Numbers as they are; a text that a spreadsheet would compute begins with an apostrophe."""
     if not isinstance(value, str):
         return "" if value is None else value
-    text = clean(value)
+    text = "\n".join(map(clean, value.split("\n")))
     return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
 
 
@@ -48,9 +48,9 @@ def _is_number(text: str) -> bool:
 
 
 def markdown(text: str) -> str:
-    """One line, in which nothing is taken for HTML or for a list, a heading, a quote or a cell."""
+    """One line, in which nothing is taken for HTML or for a list, a heading or a quote."""
     text = " ".join(clean(text).split()).replace("&", "&amp;").replace("<", "&lt;")
-    text = re.sub(r"([*`|\[\]])", r"\\\1", text)
+    text = re.sub(r"([*`\[\]])", r"\\\1", text)
     return re.sub(r"^(\d*)([#>+.)-])(?=\s)", r"\1\\\2", text)
 
 
