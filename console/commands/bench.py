@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,27 +40,27 @@ def bench(
     if repeats < 1:
         raise ConfigError(f"--repeats: expected at least 1, got {repeats}")
     config = engine.config()
-    from playbooks.measure.bench import BenchSpec, run_bench
+    from playbooks.measure.bench import run_bench
 
-    workload = Path(step.workload) if step.workload else None
-    spec = BenchSpec(**asdict(step) | {"workload": workload})
     with output.progress("requests") as progress:
         if with_console:
-            report = _with_console(config, spec, repeats, check_crosstalk, progress)
+            report = _with_console(config, step, repeats, check_crosstalk, progress)
         else:
-            report = run_bench(config, spec, repeats, check_crosstalk, progress)
+            report = run_bench(config, step, repeats, check_crosstalk, progress)
     output.finish(report)
     if check_crosstalk and report["crosstalk"]["mixed"]:
         raise typer.Exit(Exit.GATE_FAILED)
 
 
-def _with_console(config: Any, spec: Any, repeats: int, crosstalk: bool, progress: Any) -> Any:
+def _with_console(
+    config: Any, step: BenchWork, repeats: int, crosstalk: bool, progress: Any
+) -> Any:
     """The report, with what the console cost and how fast it answered keys meanwhile."""
     from console.commands.headless_console import HeadlessConsole, KeyPresser
     from playbooks.load.summary import latency_block
     from playbooks.measure.bench import run_bench
 
     presser = KeyPresser()
-    report = run_bench(config, spec, repeats, crosstalk, progress, HeadlessConsole, presser.beside)
+    report = run_bench(config, step, repeats, crosstalk, progress, HeadlessConsole, presser.beside)
     report["console"]["key_ms"] = latency_block(list(presser.milliseconds))
     return report

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from playbooks.canary.events import Event
     from playbooks.load.endpoint import EndpointSpec
 
-ENDLESS_S = 1e7
-"""The traffic goes on until the canary ends it."""
-
 
 @command_options(logs=True)
 @step_options(CanaryStep, omit=("candidate", "candidate_url"), arrivals="poisson:2")
@@ -61,11 +58,12 @@ def canary(
 
     Without URLs both are engines in this process. Exit code 1: rolled back, 3: undecided.
     """
+    from playbooks.canary.plan import CanaryPlan
     from playbooks.canary.step import run_canary
     from playbooks.load.endpoint import EndpointSpec as Spec
-    from playbooks.load.workload import make_spec
+    from playbooks.load.workload import ENDLESS_S, make_spec
 
-    plan = step.plan()
+    plan = CanaryPlan.of(step)
     load = make_spec(
         step.arrivals, step.lengths, duration_s=ENDLESS_S, seed=step.seed, timeout_s=timeout
     )

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from playbooks.load.targets import Target
     from playbooks.load.workload import LoadSpec
 
-WARM_UP = (32, 4)
-"""Prompt and output tokens of what the embedded engine serves before the load."""
-
 
 @command_options()
 def load(
@@ -147,14 +144,13 @@ def _remote(target: str, *spec: Any) -> Target:
 
 
 def _on_engine(config: Any, spec: LoadSpec, jsonl: Path | None, output: Output) -> dict[str, Any]:
-    from engine.core import Engine, completion
-    from engine.request import SamplingParams
+    from engine.core import Engine
     from playbooks.load.targets import EmbeddedTarget
+    from playbooks.measure.trial import warm_up
 
     with Engine(config) as engine:
         note_backend(engine, output)
-        prompt, answer = WARM_UP
-        completion(engine.submit([0] * prompt, SamplingParams(answer, ignore_eos=True)))
+        warm_up(engine)
         engine.reset()
         return _run(EmbeddedTarget(engine), spec, jsonl, output)
 

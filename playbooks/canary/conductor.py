@@ -114,7 +114,7 @@ class Conductor:
         found = [r for r in judge(self.evidence, self.plan) if r.call is RuleVerdict.ROLL_BACK]
         if not found:
             return CanaryAction.ADVANCE
-        stage = self._new_stage(1, self.plan.stages[0])
+        stage = self._new_stage(1, self.plan.shares[0])
         stage.rulings, stage.action = found, CanaryAction.ROLL_BACK
         stage.ended_s = stage.began_s
         self._decide(stage, CanaryAction.ROLL_BACK, found)
@@ -140,9 +140,9 @@ class Conductor:
                 self.ended_by = "the baseline alone has answered too few requests"
                 self._decide(self.reference, CanaryAction.INCONCLUSIVE, [])
                 return CanaryAction.INCONCLUSIVE
-        for number, share in enumerate(plan.stages, 1):
+        for number, share in enumerate(plan.shares, 1):
             stage = self._new_stage(number, share)
-            self._tell(StageBegan(number, share, len(plan.stages)))
+            self._tell(StageBegan(number, share, len(plan.shares)))
             self._decide_entry(stage)
             self.router.share = share
             await self._stage(stage)

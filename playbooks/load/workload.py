@@ -17,6 +17,8 @@ from playbooks.load.slo import Slo
 from playbooks.load.traces import Trace
 from playbooks.load.units import SECONDS
 
+ENDLESS_S = 1e7
+"""Seconds of a load that somebody else ends."""
 DEFAULT_ARRIVALS, DEFAULT_LENGTHS, DEFAULT_DURATION_S = "poisson:1", "chat*0.2", 30.0
 
 
@@ -48,7 +50,7 @@ class LoadSpec:
                 raise ConfigError(f"{name}: expected at least {least}, got {value}")
         for name in ("duration_s", "timeout_s"):
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 1e7:
+            if value is not None and not 0 < value <= ENDLESS_S:
                 raise ConfigError(f"{name}: expected seconds above 0, got {value:g}")
         if self.warm_up_s is not None and not self.warm_up_s >= 0:
             raise ConfigError(f"warm_up: expected seconds, got {self.warm_up_s:g}")

@@ -29,12 +29,12 @@ from kernels.roofline import GemmRates, best_gemm_rate
 from playbooks.load.lengths import Lognormal
 from playbooks.load.summary import latency_block
 from playbooks.measure.crosstalk import check_crosstalk
+from playbooks.measure.trial import warm_up
+from playbooks.steps.models import BenchWork
 
 SCHEMA = 1
 LEAST_PAIRS = 3
 """Of runs without and with the console."""
-WARM_UP = (32, 4)
-"""Prompt and output tokens of the request that runs before the clock starts."""
 
 
 Beside = Callable[[Engine], AbstractContextManager[object]]
@@ -48,25 +48,10 @@ class BenchRequest:
     output: int
 
 
-@dataclass(frozen=True)
-class BenchSpec:
-    requests: int = 32
-    prompt_mean: float = 96
-    output_mean: float = 64
-    sigma: float = 0.8
-    """Spread of the lognormal lengths."""
-    seed: int = 0
-    workload: Path | None = None
-    """A JSON file that says the requests instead."""
-
-
-def make_work(spec: BenchSpec, vocab: int, longest: int) -> list[BenchRequest]:
+def make_work(spec: BenchWork, vocab: int, longest: int) -> list[BenchRequest]:
     """The requests. Raises ConfigError when they cannot be made."""
     if spec.workload is not None:
-        return read_workload(spec.workload)
-    for name in ("requests", "prompt_mean", "output_mean"):
-        if getattr(spec, name) < 1:
-            raise ConfigError(f"{name}: expected at least 1, got {getattr(spec, name)}")
+        return read_workload(Path(spec.workload))
     rng = np.random.default_rng(spec.seed)
     half = max(longest // 2, 1)
     prompts = Lognormal.with_mean(spec.prompt_mean, spec.sigma, half).spread(rng, spec.requests)
@@ -102,7 +87,7 @@ def _work(row: Any, where: str) -> BenchRequest:
 
 def run_bench(
     config: EngineConfig,
-    spec: BenchSpec,
+    spec: BenchWork,
     repeats: int = 1,
     crosstalk: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -121,7 +106,7 @@ def run_bench(
         model = engine.loaded.spec
         work = make_work(spec, model.vocab, engine.scheduler.max_model_len)
         _refuse_misfits(engine, work)
-        completion(engine.submit([0] * WARM_UP[0], SamplingParams(WARM_UP[1], ignore_eos=True)))
+        warm_up(engine)
         rates = best_gemm_rate(engine.loaded.model.gemm_shapes())
         runs, others = _runs(engine, work, rates, repeats, progress, beside)
         cost = cost_of(runs, others) if others else {}
@@ -262,7 +247,7 @@ def _refuse_misfits(engine: Engine, work: list[BenchRequest]) -> None:
                 raise ConfigError(f"request {i}: token {max(item.prompt)} is outside {vocab}")
 
 
-def _describe(spec: BenchSpec, work: list[BenchRequest]) -> dict[str, Any]:
+def _describe(spec: BenchWork, work: list[BenchRequest]) -> dict[str, Any]:
     prompts = [len(w.prompt) for w in work if isinstance(w.prompt, list)]
     return {
         "requests": len(work),
@@ -270,7 +255,7 @@ def _describe(spec: BenchSpec, work: list[BenchRequest]) -> dict[str, Any]:
         "output_tokens": sum(w.output for w in work),
         "seed": spec.seed,
         "sigma": None if spec.workload else spec.sigma,
-        "workload": str(spec.workload) if spec.workload else None,
+        "workload": spec.workload,
     }
 
 

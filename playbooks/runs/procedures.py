@@ -17,9 +17,6 @@ from playbooks.checkup.site import Site
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.steps import models
 
-ENDLESS_S = 1e7
-"""A canary ends its load itself."""
-
 
 def run_environment(site: Site, params: models.EnvironmentStep, clock: StepClock) -> StepOutcome:
     from playbooks.checkup.checkup import broken_versions, environment_report
@@ -218,7 +215,8 @@ def canary_outcome(
 ) -> StepOutcome:
     from playbooks.canary import step as canary
     from playbooks.canary.events import Beat, Event
-    from playbooks.load.workload import make_spec
+    from playbooks.canary.plan import CanaryPlan
+    from playbooks.load.workload import ENDLESS_S, make_spec
 
     spec = make_spec(params.arrivals, params.lengths, duration_s=ENDLESS_S, seed=params.seed)
     end = None if clock.left_s is None else time.monotonic() + clock.left_s
@@ -231,8 +229,8 @@ def canary_outcome(
             clock.show(min(event.candidate, event.wanted), event.wanted)
 
     report = canary.run_canary(
-        params.plan(), baseline, candidate, spec, listener=show, log=clock.log, loaded=loaded,
-        stop=over,
+        CanaryPlan.of(params), baseline, candidate, spec, listener=show, log=clock.log,
+        loaded=loaded, stop=over,
     )  # fmt: skip
     shares = [stage["share"] for stage in report["stages"]]
     # undecided is neither missed nor passed: without numbers its gates are inconclusive, too

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Len
 
@@ -219,15 +219,9 @@ class CanaryStep:
     ] = ()
     seed: Seed = 0
 
-    def plan(self) -> Any:
-        """The CanaryPlan. Raises ConfigError for values that contradict each other."""
-        from playbooks.canary.plan import CanaryPlan, parse_stages
-
-        return CanaryPlan(
-            parse_stages(self.stages), self.least_s, self.min_samples, self.hold_s,
-            time_scale=self.time_scale, metric=self.metric, tail_ratio=self.tail_ratio,
-            users=self.users, waive=self.waive, seed=self.seed,
-        )  # fmt: skip
+    def __post_init__(self) -> None:
+        if self.hold_s < self.least_s:
+            raise ConfigError(f"hold_s: {self.hold_s:g} is below least_s {self.least_s:g}")
 
 
 @dataclass(frozen=True)

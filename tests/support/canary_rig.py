@@ -34,7 +34,7 @@ STEP_S, ROW_S = 0.004, 0.001
 """What a step costs, and each row in it."""
 CONFIG = EngineConfig(kernels="cpu", max_batch=8, token_budget=64, kv_memory=1 << 21)
 PLAN = CanaryPlan(
-    stages=(0.2, 0.5, 1.0), least_s=6.0, hold_s=60.0, drain_s=5.0, min_samples=30,
+    stages="20,50,100", least_s=6.0, hold_s=60.0, drain_s=5.0, min_samples=30,
     tail_ratio=1.5, users=500, waive=("quality",),
 )  # fmt: skip
 Sabotage = Callable[[Engine], None]

@@ -22,7 +22,7 @@ from playbooks.measure.crosstalk import MARKS
 from playbooks.reports.schemas import schema_of, violations
 
 PLAN = CanaryPlan(
-    stages=(0.2, 1.0), least_s=10.0, hold_s=60.0, drain_s=5.0, min_samples=30, tail_ratio=1.3,
+    stages="20,100", least_s=10.0, hold_s=60.0, drain_s=5.0, min_samples=30, tail_ratio=1.3,
     users=500, waive=("memory",),
 )  # fmt: skip
 LOAD = LoadSpec(Gamma(20.0), parse_mix("lognormal:8,4,0.3"), duration_s=1e6, timeout_s=20.0)

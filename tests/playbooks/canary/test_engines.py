@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_canary():
         return [(s["looks"], s["action"], s["candidate"]["requests"], s["candidate"]["latency"])
                 for s in report["stages"]]  # fmt: skip
 
-    plan = replace(PLAN, stages=(0.3, 0.6))
+    plan = replace(PLAN, stages="30,60")
     assert course(Rig(plan=plan).run()) == course(Rig(plan=plan).run())
 
 
@@ -117,7 +117,7 @@ def test_one_that_is_slow_only_under_load_is_found_when_it_gets_it():
 
         runner.build = slow  # each build moves the clock by a step's cost
 
-    report = Rig(sabotage=crowded, rate=20.0, plan=replace(PLAN, stages=(0.1, 1.0))).run()
+    report = Rig(sabotage=crowded, rate=20.0, plan=replace(PLAN, stages="10,100")).run()
     assert rolled_back(report, "tail") == 2
 
 
@@ -243,7 +243,7 @@ def test_quantised_outliers_are_found_before_any_user_sees_them(tmp_path, monkey
 def test_an_equal_candidate_passes_the_quality_check(tmp_path, monkeypatch):
     monkeypatch.setattr(probes, "CASES", 4)
     loaded, *_ = with_outliers(tmp_path)
-    plan = replace(PLAN, waive=(), stages=(0.5,), tail_ratio=3.0)
+    plan = replace(PLAN, waive=(), stages="50", tail_ratio=3.0)
     report = Rig(config=CONFIG.with_(kv_memory=1 << 23), loaded=loaded, plan=plan).run()
     assert report["outcome"] == "promoted", report["why"]
     assert report["quality"]["verdict"] == "pass"
@@ -256,7 +256,7 @@ def test_an_equal_candidate_passes_the_quality_check(tmp_path, monkeypatch):
 
 def test_what_stays_undecided_ends_with_all_traffic_on_the_baseline():
     """A tail ratio that so few samples cannot decide."""
-    plan = replace(PLAN, tail_ratio=1.01, hold_s=12.0, stages=(0.5, 1.0))
+    plan = replace(PLAN, tail_ratio=1.01, hold_s=12.0, stages="50,100")
     report = Rig(plan=plan).run()
     check_shape(report)
     assert (report["verdict"], report["outcome"]) == ("inconclusive", "undecided")
@@ -307,7 +307,7 @@ def test_a_baseline_that_fails_itself_proves_nothing():
 def test_a_log_that_cannot_be_written_is_said_and_costs_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "file"))
-    rig = Rig(log=True, plan=replace(PLAN, stages=(0.5,), tail_ratio=3.0))
+    rig = Rig(log=True, plan=replace(PLAN, stages="50", tail_ratio=3.0))
     assert rig.run()["outcome"] == "promoted"
     assert any(isinstance(e, Phase) and e.name == "log" for e in rig.events)
 

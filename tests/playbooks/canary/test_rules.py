@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
+from checklists.tomlfile import checked
 from engine.errors import ConfigError
 from playbooks.canary.evidence import (
     CanaryEvidence,
@@ -278,17 +279,17 @@ def test_the_tail_is_the_one_that_so_many_samples_can_bound(samples, tail):
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"stages": ()}, "stages"), ({"stages": (0.1, 0.1)}, "rising"),
-        ({"stages": (0.5, 1.5)}, "stages"), ({"stages": (0.0, 1.0)}, "stages"),
+        ({"stages": ""}, "stages"), ({"stages": "10,10"}, "rising"),
+        ({"stages": "50,150"}, "stages"), ({"stages": "0,100"}, "stages"),
         ({"min_samples": 28}, "min_samples"), ({"time_scale": 0.0}, "time_scale"),
         ({"least_s": 10.0, "hold_s": 5.0}, "hold_s"), ({"metric": "luck"}, "metric"),
         ({"waive": ("errors",)}, "waive"), ({"alpha": 0.0}, "alpha"), ({"users": 0}, "users"),
-        ({"least_s": float("nan")}, "least_s"), ({"stages": (float("nan"),)}, "stages"),
+        ({"least_s": float("nan")}, "least_s"), ({"stages": "nan"}, "stages"),
     ],
 )  # fmt: skip
 def test_bad_plans_are_refused(settings, why):
     with pytest.raises(ConfigError, match=why):
-        CanaryPlan(**settings)
+        checked(CanaryPlan, settings)
 
 
 def test_stages_from_text():

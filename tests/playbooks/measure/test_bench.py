@@ -13,7 +13,8 @@ from kernels.roofline import best_gemm_rate
 from model_files import write_hf
 from playbooks.load.summary import latency_block
 from playbooks.measure import bench
-from playbooks.measure.bench import BenchRequest, BenchSpec, make_work, read_workload, run_bench
+from playbooks.measure.bench import BenchRequest, make_work, read_workload, run_bench
+from playbooks.steps.models import BenchWork
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def config(folder, **changes):
 def test_the_report_counts_what_was_served(folder):
     assert resolve(str(folder)) == folder
     seen = []
-    spec = BenchSpec(requests=12, prompt_mean=20, output_mean=10)
+    spec = BenchWork(requests=12, prompt_mean=20, output_mean=10)
     report = run_bench(
         config(folder), spec, progress=lambda done, total: seen.append((done, total))
     )
@@ -63,7 +64,7 @@ def test_the_report_counts_what_was_served(folder):
 
 def test_the_flops_counted_are_those_that_the_requests_need(folder):
     """Every token but each request's last goes through the layers; the head runs per output."""
-    spec = BenchSpec(requests=3, prompt_mean=9, output_mean=4, sigma=0)
+    spec = BenchWork(requests=3, prompt_mean=9, output_mean=4, sigma=0)
     report = run_bench(config(folder), spec)
     from engine.models import describe
 
@@ -78,16 +79,16 @@ def test_the_flops_counted_are_those_that_the_requests_need(folder):
 def test_a_workload_file_is_the_work(tmp_path, folder):
     path = tmp_path / "work.json"
     path.write_text(json.dumps([{"prompt": [5, 6, 7], "out": 2}, {"prompt": "the", "out": 1}]))
-    assert make_work(BenchSpec(workload=path), 100, 100) == [
+    assert make_work(BenchWork(workload=str(path)), 100, 100) == [
         BenchRequest([5, 6, 7], 2),
         BenchRequest("the", 1),
     ]
-    report = run_bench(config(folder), BenchSpec(workload=path))
+    report = run_bench(config(folder), BenchWork(workload=str(path)))
     assert report["work"]["output_tokens"] == 3
 
 
 def test_repeats_report_the_median_run_and_crosstalk_finds_none(folder):
-    spec = BenchSpec(requests=4, prompt_mean=8, output_mean=4)
+    spec = BenchWork(requests=4, prompt_mean=8, output_mean=4)
     report = run_bench(config(folder), spec, repeats=3, crosstalk=True)
     assert sorted(report["repeats"])[1] == report["throughput"]["output_tok_s"]
     assert report["crosstalk"] == {"requests": 16, "differing": 0, "mixed": 0, "examples": []}
@@ -123,7 +124,7 @@ def test_work_that_cannot_be_served_is_refused_before_it_starts(tmp_path, folder
     path = tmp_path / "work.json"
     path.write_text(json.dumps([{"prompt": row, "out": 1}]))
     with pytest.raises(ConfigError, match=why):
-        run_bench(config(folder), BenchSpec(workload=path))
+        run_bench(config(folder), BenchWork(workload=str(path)))
 
 
 def test_latency_blocks_have_nulls_where_n_is_too_small():
