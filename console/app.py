@@ -174,7 +174,7 @@ class Console(LiveControls, RecordingControls):
             history=self.history,
             phase=self.bridge.phase,
             phase_s=self.bridge.phase_s,
-            loading=getattr(engine, "loading", None) or f"model {engine.config.model}",
+            loading=engine.loading or f"model {engine.config.model}",
             readonly=self.readonly,
             paused=self.paused,
             running=self._runs.headline if self._runs is not None else "",

@@ -18,17 +18,14 @@ from textual.message import Message
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.screen_state import EnginePhase
 from engine.config import EngineConfig
+from engine.observing.watchable import MEASURE, STALE_AFTER_S
 from engine.request import SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from engine.stream import Stream
 
-STALE_AFTER_S = 5.0
-"""A live engine publishes after every step, and once a second when idle."""
 STALE_AFTER_STEPS = 3.0
 """A slow step is no hang: so many of the usual length must have passed as well."""
 STOP_PATIENCE_S = 10.0
-MEASURE = "measure"
-"""The control that playbooks need: an engine of our own, with a model in memory."""
 IN_FORCE_S = 2.0
 """So soon after a setting was moved the engine may not have published it yet."""
 
@@ -36,10 +33,24 @@ Prompt = str | list[dict[str, str]] | list[int]
 
 
 class EngineLike(Protocol):
-    """What the console needs of an engine; the embedded one, a remote one and the fake have it."""
+    """What the console needs of an engine. Those of engine.observing.watchable have defaults."""
 
     @property
     def config(self) -> EngineConfig: ...
+
+    @property
+    def stale_after_s(self) -> float:
+        """Age at which a live Snapshot would be an old one."""
+
+    @property
+    def loading(self) -> str:
+        """What is awaited until the first Snapshot; "" for the model of its configuration."""
+
+    def watch_pages(self) -> None:
+        """Have the next Snapshots say whose each page is, where that is known."""
+
+    def why_not(self, control: str) -> str:
+        """Why that control is not to be had (a recording, a remote engine), "" if it is."""
 
     def start(self) -> None:
         """Return when requests are accepted. Raises EngineError."""
@@ -80,6 +91,9 @@ class Load(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+    def set_held(self, held: bool) -> None:
+        """Send nothing more while something is measured; or go on."""
 
 
 class Bridge:
@@ -153,9 +167,8 @@ class Bridge:
 
     def hold_load(self, held: bool) -> None:
         """Keep our own load back while something is measured."""
-        set_held = getattr(self._load, "set_held", None)
-        if set_held is not None:
-            set_held(held)
+        if self._load is not None:
+            self._load.set_held(held)
 
     # numbers
 
@@ -163,14 +176,12 @@ class Bridge:
         """The latest Snapshot, with its age as of now."""
         if self.phase is EnginePhase.LOADING:
             return Snapshot()
-        patience = getattr(self.engine, "stale_after_s", STALE_AFTER_S)
-        return aged(self.engine.snapshot(), self._clock(), patience)
+        return aged(self.engine.snapshot(), self._clock(), self.engine.stale_after_s)
 
     def watch_pages(self, wanted: bool) -> None:
         """Have the next Snapshots say whose each page is, where the engine can."""
-        ask = getattr(self.engine, "watch_pages", None)
-        if wanted and ask is not None:
-            ask()
+        if wanted:
+            self.engine.watch_pages()
 
     # commands
 
@@ -186,19 +197,11 @@ class Bridge:
         self.engine.cancel(request_id)
 
     def refusal(self, control: str) -> str:
-        """Why the engine does not do that (a recording, a remote one), "" if it does.
-
-        An engine says so itself with a method `why_not(control) -> str`.
-        """
-        why_not = getattr(self.engine, "why_not", None)
-        if why_not is not None and (reason := why_not(control)):
-            return str(reason)
-        if control == MEASURE:
-            if self.phase is not EnginePhase.UP:
-                return "the engine is not up yet"
-            has_model = hasattr(type(self.engine), "loaded")
-            return "" if has_model else "it needs an engine with a model in this process"
-        return "" if hasattr(self.engine, control) else "this engine has no such control"
+        """Why the engine does not do that now, "" if it does."""
+        reason = self.engine.why_not(control)
+        if not reason and control == MEASURE and self.phase is not EnginePhase.UP:
+            return "the engine is not up yet"
+        return reason
 
     @property
     def settings(self) -> EngineConfig | None:

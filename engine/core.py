@@ -20,6 +20,7 @@ from engine.loop import Loop
 from engine.observing.clock import Clock, MachineClock
 from engine.observing.ledger import Ledger
 from engine.observing.telemetry import Telemetry
+from engine.observing.watchable import MEASURE, Watchable
 from engine.request import FinishReason, Priority, Request, SamplingParams
 from engine.scheduling.controls import Controls
 from engine.scheduling.intake import Call, Cancel, Intake, Submit
@@ -54,7 +55,7 @@ TOKENIZER_THREADS = 2
 NOT_LOADED = "the model is not loaded yet; call start() or load()"
 
 
-class Engine:
+class Engine(Watchable):
     """`start` loads the model and runs the thread; or `load`, then `step` by hand.
 
     `loaded` and `calibration` give what is in memory already. `clock` is monotonic ns.
@@ -366,6 +367,10 @@ class Engine:
         it asks again and again."""
         if self._loop is not None:
             self._loop.observer.watch_pages(seconds)
+
+    def why_not(self, control: str) -> str:
+        """Why that control is not to be had, "" if it is."""
+        return "" if control == MEASURE else super().why_not(control)
 
     def alarm(self) -> str | None:
         """Why nobody can be served, or None: from any thread, and of a hung engine too."""

@@ -181,6 +181,8 @@ def _is_same(a: Snapshot, b: Snapshot) -> bool:
 class SnapshotSource(Protocol):
     """Whatever has Snapshots."""
 
+    def watch_pages(self) -> None: ...
+
     def snapshot(self) -> Snapshot: ...
 
 
@@ -213,12 +215,10 @@ class RecorderThread:
         return not self.running
 
     def _run(self) -> None:
-        watch_pages = getattr(self._source, "watch_pages", None)
         due = time.monotonic()
         try:
             while not self._ended.is_set():
-                if watch_pages is not None:
-                    watch_pages()
+                self._source.watch_pages()
                 self.recorder.add(self._source.snapshot())
                 due = max(due + self._interval, time.monotonic() - self._interval)
                 self._ended.wait(max(0.0, due - time.monotonic()))

@@ -26,6 +26,7 @@ from console.renderables import format as fmt
 from console.renderables.playback import Playback
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineError
+from engine.observing.watchable import Watchable
 from engine.snapshot import Snapshot, Source, SourceState
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -37,7 +38,7 @@ SEGMENTS_KEPT = 4
 NO_CONTROL = "this is a recording: nothing in it can be changed"
 
 
-class Replay:
+class Replay(Watchable):
     """Plays a recording. `clock` is what makes it go on, monotonic seconds.
 
     Methods may be called from any thread.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from engine.observing.watchable import Watchable
 from engine.remote.errors import NotAvailable
 
 
-class OutOfReach:
-    def why_not(self, control: str) -> str:
-        """Why that control is not to be had, "" if it is."""
-        raise NotImplementedError
+class OutOfReach(Watchable):
+    """`why_not` says why."""
 
     def set_cap(self, n: int) -> None:
         raise NotAvailable(self.why_not("set_cap"))

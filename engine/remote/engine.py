@@ -19,6 +19,7 @@ import httpx
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.observing.watchable import MEASURE
 from engine.remote.adapters import NAMES, by_name
 from engine.remote.adapters.base import Adapter
 from engine.remote.chat import Chat
@@ -50,9 +51,6 @@ class RemoteEngine(OutOfReach):
     `clock` is Unix seconds, `monotonic` seconds for rates; both are for tests.
     """
 
-    stale_after_s: float
-    """Age at which a live number would be an old one."""
-
     def __init__(
         self,
         client: Client,
@@ -70,7 +68,6 @@ class RemoteEngine(OutOfReach):
         self.name = name or client.url.partition("://")[2]
         self.group = group
         self.interval_s = interval_s
-        self.stale_after_s = max(5.0, 2.5 * interval_s)
         self._client, self._probe = client, Probe(client, expected, model)
         self._expected = expected
         self._models: tuple[str, ...] = ()
@@ -126,6 +123,11 @@ class RemoteEngine(OutOfReach):
             clock=self._clock,
             monotonic=self._monotonic,
         )
+
+    @property
+    def stale_after_s(self) -> float:
+        """Age at which a live number would be an old one, in s."""
+        return max(super().stale_after_s, 2.5 * self.interval_s)
 
     @property
     def loading(self) -> str:
@@ -349,7 +351,7 @@ class RemoteEngine(OutOfReach):
             return ""
         if control == "submit":
             return f"{self.title} has no OpenAI API at the address of its metrics"
-        if control == "measure":
+        if control == MEASURE:
             return f"from a shell: evewatch check PLAYBOOK --target {self.url}"
         return f"{self.name} is {self.title}: watched from outside, not changed"
 

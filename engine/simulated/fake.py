@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped, RequestError
+from engine.observing.watchable import Watchable
 from engine.request import FinishReason, SamplingParams
 from engine.simulated.fakeview import MAX_MODEL_LEN, snapshot_of
 from engine.simulated.fakeworld import ANSWER, DT, Script, World
@@ -48,7 +49,7 @@ FAILURES = {
 }
 
 
-class FakeEngine:
+class FakeEngine(Watchable):
     """`script` is a name in SCRIPTS. With a `clock` (Unix seconds) of your own nothing moves
     until it does, and `snapshot` brings the world up to it; without one, a thread does.
 

@@ -2,10 +2,11 @@ import threading
 
 import pytest
 
-from console.bridge import IN_FORCE_S, STALE_AFTER_S, Bridge, aged
+from console.bridge import IN_FORCE_S, Bridge, aged
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.screen_state import EnginePhase
 from engine.errors import ModelError
+from engine.observing.watchable import STALE_AFTER_S
 from engine.request import SamplingParams
 from engine.simulated.fake import FakeEngine
 from engine.snapshot import BatchState, Snapshot, Source, SourceState

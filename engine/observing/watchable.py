@@ -1,0 +1,33 @@
+"""What a console may ask of an engine beyond Snapshots and requests, and the answers of an engine
+that has nothing of its own to say."""
+
+from __future__ import annotations
+
+MEASURE = "measure"
+"""The control that playbooks need: an engine of our own, with a model in memory."""
+STALE_AFTER_S = 5.0
+"""A live engine publishes after every step, and once a second when idle."""
+CONTROLS = frozenset((
+    "submit", "cancel", "set_cap", "set_dynamic", "set_paused", "set_max_wait", "set_draining",
+))  # fmt: skip
+
+
+class Watchable:
+    @property
+    def stale_after_s(self) -> float:
+        """Age at which a live Snapshot would be an old one, in s."""
+        return STALE_AFTER_S
+
+    @property
+    def loading(self) -> str:
+        """What is awaited until the first Snapshot; "" for the model of its configuration."""
+        return ""
+
+    def watch_pages(self) -> None:
+        """Have the next Snapshots say whose each KV page is, where that is known."""
+
+    def why_not(self, control: str) -> str:
+        """Why that control is not to be had, "" if it is."""
+        if control == MEASURE:
+            return "it needs an engine with a model in this process"
+        return "" if control in CONTROLS else "this engine has no such control"
