@@ -9,6 +9,7 @@ maps a truncated library dies on a bus error, a checksum that differs is only re
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -17,6 +18,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -104,6 +107,25 @@ def _build_and_open(
     path: Path, sources: list[Path], macros: dict[str, int], compiler: tuple[str, ...]
 ) -> ctypes.CDLL:
     """Built under a name of its own, then renamed: a reader sees all of it or none."""
+    with _alone_in(path.parent):
+        return _open(path) or _built(path, sources, macros, compiler)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process compiles; those that want the same wait for it. Saves work, is not needed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _built(
+    path: Path, sources: list[Path], macros: dict[str, int], compiler: tuple[str, ...]
+) -> ctypes.CDLL:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".so")
     except OSError as error:

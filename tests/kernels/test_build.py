@@ -70,20 +70,26 @@ def test_a_damaged_library_is_rebuilt(tmp_path: Path, home: Home, keep: int) -> 
     assert len(home()[0].read_bytes()) == len(content)
 
 
-def test_two_processes_may_build_at_once(tmp_path: Path, home: Home) -> None:
-    path = source(tmp_path)
+def test_of_processes_that_build_at_once_one_compiles(tmp_path: Path, home: Home) -> None:
+    path, log, compiler = source(tmp_path), tmp_path / "log", tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {build.find_compiler()[0]} "$@"\n')
+    compiler.chmod(0o755)
     code = (
         "import sys; from pathlib import Path; from kernels.cpu.build import load\n"
         f"sys.exit(load([Path({str(path)!r})], {{'VALUE': 5}}).answer())"
     )
-    root = Path(build.__file__).parents[2]
-    running = [subprocess.Popen([sys.executable, "-c", code], cwd=root) for _ in range(3)]
+    root, environment = Path(build.__file__).parents[2], os.environ | {"CC": str(compiler)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=root, env=environment) for _ in range(3)
+    ]
     try:
         assert [process.wait() for process in running] == [5, 5, 5]
     finally:
         for process in running:
             process.kill()
     assert len(home()) == 1, "a half-built file was left behind"
+    compiled = [line for line in log.read_text().splitlines() if str(path) in line]
+    assert len(compiled) == 1
 
 
 def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, home: Home) -> None:
