@@ -17,8 +17,9 @@ from console.server.admission import Admission
 from console.server.body import read_body
 from console.server.errors import ApiError, bad_request
 from console.server.jsonbody import parse
+from console.server.messages import BARE, Messages, lost
 from console.server.open_request import ENDS, OpenRequest
-from console.server.schema import Asked, Common, read
+from console.server.schema import Asked, ChatRequest, Common, read
 from console.server.shapes import Shape, usage
 from engine.errors import EngineError, RequestError
 from engine.request import MAX_TOKENS_LIMIT, Priority, SamplingParams
@@ -78,7 +79,10 @@ class Completions(Generic[Asked]):
     async def _encode(self, asked: Common) -> list[Encoded]:
         """ApiError for a prompt without tokens, or with too many."""
         try:
-            encoded = [await self._tokens(prompt) for prompt in asked.prompts()]
+            prompts = asked.prompts()
+            if isinstance(asked, ChatRequest):
+                await self._check_messages(prompts[0])
+            encoded = [await self._tokens(prompt) for prompt in prompts]
         except RequestError as error:
             field = "messages" if self._shape.prefix == "chatcmpl" else "prompt"
             raise bad_request(str(error), field, "invalid_value") from None
@@ -87,6 +91,18 @@ class Completions(Generic[Asked]):
         for one in encoded:
             self._admission.check_prompt(one.ids)
         return encoded
+
+    async def _check_messages(self, messages: Messages) -> None:
+        """ApiError for what the model's chat template would leave out."""
+        if all(name in BARE for message in messages for name in message):
+            return
+        render = self._admission.engine.loaded.tokenizer.render_chat
+        if (param := await asyncio.to_thread(lost, messages, render)) is not None:
+            raise bad_request(
+                f"{param}: this model's chat template leaves it out, so the model would not "
+                "know of it; put it into the content, or leave it out",
+                param, "unsupported",
+            )  # fmt: skip
 
     async def _tokens(self, prompt: Any) -> Encoded:
         if is_token_ids(prompt):  # nothing to do for the pool, and no thread to wake

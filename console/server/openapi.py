@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from console.server import fields
 from console.server.schema import ChatRequest, CompletionRequest
 
+PARTS = {
+    "StreamOptions": fields.STREAM_OPTIONS, "Message": fields.MESSAGE, "TextPart": fields.PART,
+}  # fmt: skip
 REF = "#/components/schemas/"
 REASONS = {
     400: "Something in the request does not fit.",
@@ -28,7 +32,12 @@ def document(version: str, with_key: bool) -> dict[str, Any]:
     components: dict[str, Any] = {"schemas": {"Error": _ERROR, "Usage": _USAGE}}
     for kind in (ChatRequest, CompletionRequest):
         schema = kind.model_json_schema(ref_template=REF + "{model}")
-        components["schemas"] |= schema.pop("$defs", {}) | {kind.__name__: schema}
+        parts = schema.pop("$defs", {})
+        for name, rows in PARTS.items():
+            if name in parts:
+                fields.add_to_schema(parts[name], rows)
+        fields.add_to_schema(schema, fields.REQUEST)
+        components["schemas"] |= parts | {kind.__name__: schema}
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "EveWatch", "version": version},

@@ -1,11 +1,12 @@
 """What a client may send: OpenAI's fields that this engine has, and vLLM's further ones.
 
-The models here are also the published OpenAPI document. What OpenAI has and this engine does
-not is refused when it would change the answer (`UNSUPPORTED`), and ignored when it would not.
+The models here are also the published OpenAPI document, together with fields.py: what becomes of
+the fields that these models do not have.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -18,8 +19,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from console.server import fields
 from console.server.errors import ApiError, bad_request
-from console.server.warn import warnings
+from console.server.fields import check_extras
 from engine.request import MAX_LOGPROBS
 
 NO_NUL = r"^[^\x00]*$"
@@ -27,37 +29,6 @@ SEED_MOST = 2**63 - 1
 STOPS_MOST, STOP_LONGEST = 16, 256
 MESSAGES_MOST = 4096
 PROMPTS_MOST = 2048
-
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "logit_bias": ({},),
-    "echo": (False,),
-    "suffix": ("",),
-    "best_of": (1,),
-    "tools": ([],),
-    "functions": ([],),
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "prompt_logprobs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "structured_outputs": (),
-    "use_beam_search": (False,),
-}
-"""Not here, and the values (beside null) with which that makes no difference."""
-HARMLESS = {
-    "metadata", "parallel_tool_calls", "prompt_cache_key", "reasoning_effort", "safety_identifier",
-    "service_tier", "store", "verbosity", "skip_special_tokens", "spaces_between_special_tokens",
-}  # fmt: skip
-"""Known, and without a meaning here."""
 
 Text = Annotated[str, StringConstraints(pattern=NO_NUL)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=STOP_LONGEST, pattern=NO_NUL)]
@@ -122,7 +93,7 @@ Prompt = Annotated[
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="allow", hide_input_in_errors=True)
 
 
 class StreamOptions(_Part):
@@ -134,16 +105,58 @@ class TextPart(_Part):
     text: Text
 
 
+def check_nested(value: Any) -> Any:
+    """Anything that can be written as UTF-8."""
+    text = json.dumps(value, ensure_ascii=False)
+    if "\\u0000" in text:
+        raise ValueError("has a null byte")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not valid Unicode (a lone surrogate)") from None
+    return value
+
+
+Nested = Annotated[dict[str, Any], AfterValidator(check_nested)]
+
+
 class Message(_Part):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    name: Text | None = None
+    tool_calls: Annotated[list[Nested], Field(fail_fast=True)] | None = None
+    tool_call_id: Text | None = None
+    function_call: Nested | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    refusal: Text | None = None
 
-    def plain(self) -> dict[str, str]:
+    def plain(self) -> dict[str, Any]:
         """As the chat template takes it. `developer` is what newer clients call `system`."""
         role = "system" if self.role == "developer" else self.role
-        if isinstance(self.content, list):
-            return {"role": role, "content": "".join(part.text for part in self.content)}
-        return {"role": role, "content": self.content or ""}
+        content = self.content or ""
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        more = {name: value for name in MORE_OF_A_MESSAGE if (value := getattr(self, name))}
+        if self.tool_calls:
+            more["tool_calls"] = [_with_parsed_arguments(call) for call in self.tool_calls]
+        return {"role": role, "content": content, **more}
+
+
+MORE_OF_A_MESSAGE = tuple(name for name in Message.model_fields if name not in ("role", "content"))
+"""Given to the chat template; see `console.server.messages`."""
+
+
+def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """Templates write a call's arguments as JSON; the API has them as text already."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except (ValueError, RecursionError):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 class Common(BaseModel):
@@ -225,6 +238,18 @@ class ChatRequest(Common):
         return [[message.plain() for message in self.messages]]
 
 
+OF_VLLM = ("top_k", "min_tokens", "stop_token_ids", "ignore_eos", "priority")
+HONOURED = {
+    "OpenAI": sorted(
+        {*ChatRequest.model_fields, *CompletionRequest.model_fields}.difference(OF_VLLM)
+    ),
+    "vLLM": list(OF_VLLM),
+    "`stream_options`": list(StreamOptions.model_fields),
+    "a message": list(Message.model_fields),
+    "a text part": list(TextPart.model_fields),
+}
+"""By who has the field first."""
+
 Asked = TypeVar("Asked", bound=Common)
 
 
@@ -234,21 +259,22 @@ def read(kind: type[Asked], data: dict[str, Any]) -> Asked:
         asked = kind.model_validate(data)
     except ValidationError as error:
         raise _explain(error) from None
-    _look_at_extras(asked.model_extra or {})
+    _check_extras(asked)
     if asked.min_tokens and asked.longest is not None and asked.min_tokens > asked.longest:
         raise bad_request("min_tokens: is more than max_tokens", "min_tokens")
     return asked
 
 
-def _look_at_extras(extras: dict[str, Any]) -> None:
-    for name, value in extras.items():
-        if name in UNSUPPORTED:
-            if value is not None and value not in UNSUPPORTED[name]:
-                raise bad_request(
-                    f"{name}: is not supported by this server; leave it out", name, "unsupported"
-                )
-        elif name not in HARMLESS:
-            warnings.warn("unknown field", "requests have fields that are not known: ignored")
+def _check_extras(asked: Common) -> None:
+    check_extras(asked.model_extra or {}, fields.REQUEST)
+    if asked.stream_options is not None:
+        extras = asked.stream_options.model_extra or {}
+        check_extras(extras, fields.STREAM_OPTIONS, "stream_options.")
+    for number, message in enumerate(asked.messages if isinstance(asked, ChatRequest) else ()):
+        where = f"messages.{number}."
+        check_extras(message.model_extra or {}, fields.MESSAGE, where)
+        for at, part in enumerate(message.content if isinstance(message.content, list) else ()):
+            check_extras(part.model_extra or {}, fields.PART, f"{where}content.{at}.")
 
 
 def _explain(error: ValidationError) -> ApiError:
