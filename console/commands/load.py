@@ -15,9 +15,9 @@ from console.commands.engine_flags import EngineFlags, note_backend
 from console.commands.options import (
     ARRIVALS,
     LENGTHS,
+    SEED,
     Api,
     MaxContext,
-    Seed,
     Token,
     TokenIds,
     command_options,
@@ -94,7 +94,7 @@ def load(
     token_ids: TokenIds = False,
     token: Token = None,
     max_context: MaxContext = None,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help=SEED)] = None,
     jsonl: Annotated[
         Path | None, typer.Option("--jsonl", help="Write a line of JSON per request here.")
     ] = None,

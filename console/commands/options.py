@@ -22,7 +22,7 @@ ARRIVALS, LENGTHS, SEED = (
     next(field.help for field in fields_of(LoadStep) if field.name == name)
     for name in ("arrivals", "lengths", "seed")
 )
-Seed = Annotated[int, typer.Option("--seed", help=SEED)]
+Seed = Annotated[int, typer.Option("--seed", help="Of times, lengths and prompts.")]
 Api = Annotated[str, typer.Option("--api", help="Of an endpoint: completions or chat.")]
 TokenIds = Annotated[
     bool, typer.Option("--token-ids", help="Send an endpoint token ids instead of text.")

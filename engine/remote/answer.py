@@ -140,6 +140,8 @@ class Usage:
 
     prompt: int | None = None
     output: int | None = None
+    cached: int | None = None
+    """Of the prompt, those that the server's prefix cache had."""
 
     def take(self, event: dict[str, Any]) -> None:
         """The newest sound counts win: servers send usage once, or with every event."""
@@ -154,6 +156,9 @@ class Usage:
         if total and prompt is None and output and total > output:
             prompt = total - output
         self.prompt, self.output = prompt or self.prompt, output or self.output
+        details = counts.get("prompt_tokens_details")
+        if isinstance(details, dict) and "cached_tokens" in details:
+            self.cached = _count(details["cached_tokens"]) or 0
 
 
 def _count(value: Any) -> int | None:

@@ -59,8 +59,8 @@ class Conductor:
         self.plan, self.sides, self.load = plan, sides, load
         self._turns, self._tell, self._on_decision = turns, listener, on_decision
         self._stop = stop
-        self.router = Router(f"canary-{plan.seed}")
-        self.split = SplitTarget(sides, self.router, plan.users, plan.seed)
+        self.router = Router(f"canary-{plan.seed or 0}")
+        self.split = SplitTarget(sides, self.router, plan.users, plan.seed or 0)
         self._client = LoadRun(self.split, load, on_record=self._take)
         self._crosstalk = CrosstalkProbe(sides)
         self._alarm = asyncio.Event()

@@ -109,7 +109,7 @@ class CanaryPlan(CanaryStep):
             "faults": self.faults,
             "users": self.users,
             "waive": list(self.waive),
-            "seed": self.seed,
+            "seed": self.seed or 0,
         }
 
 

@@ -312,7 +312,7 @@ def _prefix_facts(
         return {"prefix_expected": None, "prefix_hit_ratio": None}
     if not spec.shared_prefix:
         return {"prefix_expected": 0.0, "prefix_hit_ratio": ratio}
-    words = TextPrompts(spec.seed, spec.shared_prefix).make(0, spec.shared_prefix + 1)
+    words = TextPrompts(spec.words_seed, spec.shared_prefix).make(0, spec.shared_prefix + 1)
     common = " ".join(words.split()[: spec.shared_prefix])
     shared = len(engine.loaded.tokenizer.encode(common)) // size * size
     first = spec.arrivals.users if isinstance(spec.arrivals, Closed) else 1

@@ -69,7 +69,7 @@ class Ground:
     def requests(self) -> list[tuple[int, int]]:
         """Prompt and output tokens of the load's first requests."""
         spec, encode = load_spec(self.load), self.site.loaded.tokenizer.encode
-        maker = TextPrompts(spec.seed, spec.shared_prefix)
+        maker = TextPrompts(spec.words_seed, spec.shared_prefix)
         planned = islice(Workload(spec, self.site.loaded.spec.max_positions), SAMPLED_REQUESTS)
         return [(len(encode(maker.make(p.number, p.prompt))), p.output) for p in planned]
 

@@ -150,7 +150,7 @@ class LoadRun:
 
     def _outgoing(self, workload: Workload, target: Target) -> Turns:
         """Requests as they will be sent, made before they are due."""
-        prompts = target.prompts(self._spec.seed, self._spec.shared_prefix)
+        prompts = target.prompts(self._spec.words_seed, self._spec.shared_prefix)
         for planned in workload:
             prompt = prompts.make(planned.number, planned.prompt)
             outgoing = Outgoing(prompt, planned.output, self._spec.ignore_eos)

@@ -256,6 +256,7 @@ class _Answer:
         record.usage, record.prompt_usage = usage.output is not None, usage.prompt is not None
         record.prompt_tokens = usage.prompt or record.prompt_asked
         record.output_tokens = usage.output or len(record.events)
+        record.cached_tokens = usage.cached
         if ENDS[record.finish_reason.lower()] in ENDED_BADLY:
             raise Failed("aborted", f"the server ended it: {record.finish_reason}")
         if not record.events:

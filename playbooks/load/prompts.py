@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +38,16 @@ WORDS = tuple(_COMMON.split())
 class PromptMaker(Protocol):
     def make(self, index: int, tokens: int) -> str | list[int]:
         """The prompt of request `index`: the same for the same seed, whenever it is made."""
+
+
+def fresh_seed() -> int:
+    """Another one at every call: prompts that no target has seen before."""
+    return secrets.randbits(32)
+
+
+def derived_seed(*parts: int) -> int:
+    """One seed from several: the same for the same, unlike for any others."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 class TokenPrompts:

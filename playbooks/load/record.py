@@ -44,6 +44,8 @@ class RequestRecord:
     """Output tokens are what the target counted; else an event counts as a token."""
     prompt_usage: bool = True
     """Prompt tokens are what the target counted; else they are what was asked for."""
+    cached_tokens: int | None = None
+    """Prompt tokens that the target says its prefix cache had."""
     finish_reason: str | None = None
     error: str | None = None
     """Kind of failure."""

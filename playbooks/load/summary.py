@@ -23,6 +23,8 @@ from playbooks.load.record import INTERRUPTED, RequestRecord
 SCHEMA = 1
 WARM_UP_SHARE = 0.1
 """Of the sending time is warm-up, and one median request at least."""
+CACHED_SHARE = 0.05
+"""Of the prompt tokens in the target's prefix cache: more flatters."""
 LEAST_REQUESTS_LONG = 2
 """A window shorter than so many median requests has no steady state: the whole run counts."""
 LAG_MEDIAN = (2.0, 0.10)
@@ -229,12 +231,19 @@ def _tokens(records: list[RequestRecord]) -> dict[str, Any]:
     return {
         "prompt": sum(r.prompt_tokens for r in done),
         "output": sum(r.output_tokens for r in done),
+        "prompt_cached": cached_tokens(done),
         "prompt_asked": sum(r.prompt_asked for r in done),
         "output_asked": sum(r.output_asked for r in done),
         "longest_context": max((r.prompt_tokens + r.output_tokens for r in done), default=None),
         "counted_by_target": sum(r.usage for r in done),
         "output_events": sum(len(r.events) for r in done),
     }
+
+
+def cached_tokens(records: Iterable[RequestRecord]) -> int | None:
+    """Prompt tokens that were in the target's prefix cache; None where it never says."""
+    told = [r.cached_tokens for r in records if r.cached_tokens is not None]
+    return sum(told) if told else None
 
 
 def _doubts(result: LoadResult, measured: list[RequestRecord], limit: str | None) -> list[str]:
@@ -268,6 +277,12 @@ def _warnings(result: LoadResult, window: Window) -> list[str]:
     prompts = sum(r.usage and not r.prompt_usage for r in done)
     if prompts:
         notes.append(f"{prompts} answers came without a count of their prompt: as asked for")
+    cached, prompt = cached_tokens(done) or 0, sum(r.prompt_tokens for r in done)
+    if cached > CACHED_SHARE * prompt:
+        notes.append(
+            f"the target's prefix cache had {cached} of {prompt} prompt tokens: TTFT and prompt "
+            "throughput are those of the rest"
+        )
     if any(r.finish_reason == INTERRUPTED for r in result.records):
         notes.append("latencies leave out the requests that were open when the run was stopped")
     return notes

@@ -13,6 +13,7 @@ from playbooks.load.arrivals import Arrivals, Closed, Ramp, TraceArrivals, parse
 from playbooks.load.formats import CountTokens
 from playbooks.load.lengths import Fixed
 from playbooks.load.mix import FIXED_WARNING, Mix, Preset, TracePairs, parse_mix
+from playbooks.load.prompts import fresh_seed
 from playbooks.load.slo import Slo
 from playbooks.load.traces import Trace
 from playbooks.load.units import SECONDS
@@ -33,6 +34,9 @@ class LoadSpec:
     duration_s: float | None = None
     """… or so many seconds of sending, whichever comes first; then open requests drain."""
     seed: int = 0
+    """Of times and lengths, and of what prompts say …"""
+    prompt_seed: int | None = None
+    """… unless they have one of their own."""
     shared_prefix: int = 0
     """First tokens of the prompts that are the same for all."""
     ignore_eos: bool = False
@@ -56,6 +60,11 @@ class LoadSpec:
             raise ConfigError(f"warm_up: expected seconds, got {self.warm_up_s:g}")
         if self.endless:
             raise ConfigError("a load needs an end: give --requests or --duration")
+
+    @property
+    def words_seed(self) -> int:
+        """What the prompts are made from."""
+        return self.seed if self.prompt_seed is None else self.prompt_seed
 
     @property
     def endless(self) -> bool:
@@ -95,6 +104,7 @@ class LoadSpec:
             "arrivals": self.arrivals.label,
             "lengths": self.mix.label,
             "seed": self.seed,
+            "prompt_seed": self.words_seed,
             "requests": self.requests,
             "duration_s": self.seconds,
             "shared_prefix": self.shared_prefix,
@@ -157,9 +167,13 @@ def make_spec(
 ) -> LoadSpec:
     """A spec from what people write; `rest` are fields of LoadSpec. Raises ConfigError.
 
+    Without a seed (None) times and lengths are those of seed 0, and the prompts are new ones.
+
     A trace gives what `arrivals` and `lengths` leave open. Without an end of its own a load
     runs for DEFAULT_DURATION_S.
     """
+    if rest.get("seed", 0) is None:
+        rest |= {"seed": 0, "prompt_seed": fresh_seed()}
     for name, factor in (("time", time_scale), ("prompt", prompt_scale), ("output", output_scale)):
         if not 1e-6 <= factor <= 1e6:
             raise ConfigError(f"{name}_scale: expected a factor above 0, got {factor:g}")

@@ -28,13 +28,18 @@ from playbooks.measure.compare import environment
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.work import EvenPreset
 from playbooks.statistics.intervals import Interval, common_noise, positive_interval
-from playbooks.statistics.knee import DOUBLING_GAIN, TAIL_SLOPE, Bend, knee, segmented_fit
+from playbooks.statistics.knee import (
+    CAP_SHARE,
+    DOUBLING_GAIN,
+    TAIL_SLOPE,
+    Bend,
+    knee,
+    segmented_fit,
+)
 from playbooks.steps.models import SweepStep
 
 SCHEMA = 1
 LITTLE_WITHIN = 0.05
-CAP_SHARE = 0.75
-"""Of the knee is the recommended cap: room for bursts (the owner's knee was 64, his cap 48)."""
 FILLER = 1.5
 """Requests a user sends after those that count."""
 NOISE = 0.15
@@ -192,7 +197,7 @@ def run_sweep(
         "config": config.to_dict(),
         "work": {
             "lengths": mix.label,
-            "seed": spec.seed,
+            "seed": spec.seed or 0,
             "repeats": spec.repeats,
             "p99_objective_ms": spec.p99_objective_ms,
             "p99_of": f"{spec.p99_of}_ms",
@@ -216,7 +221,7 @@ class _Ladder:
         self._total += spec.repeats * sum(planned(spec, p.batch) for p in points)
         for repeat in range(spec.repeats):
             for point in points:
-                point.trials.append(self._trial(point.batch, spec.seed + repeat))
+                point.trials.append(self._trial(point.batch, (spec.seed or 0) + repeat))
 
     def _trial(self, batch: int, seed: int) -> Trial:
         done, count = self._done, planned(self._spec, batch)

@@ -10,6 +10,8 @@ import numpy as np
 
 DOUBLING_GAIN = 0.15
 """The knee: the last size whose doubling still gains so much."""
+CAP_SHARE = 0.75
+"""Of the knee is the recommended cap: room for bursts (the owner's knee was 64, his cap 48)."""
 TAIL_SLOPE = 0.25
 """A curve has bent when it rises no more than this share of its first slope."""
 

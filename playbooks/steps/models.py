@@ -35,6 +35,15 @@ LengthsText = Annotated[
     ),
 ]
 Seed = Annotated[int, Ge(0), Option("Of times, lengths and prompts", flag="--seed")]
+PromptSeed = Annotated[
+    int | None,
+    Ge(0),
+    Option(
+        "Of times, lengths and prompts; without one the prompts differ from run to run, so that "
+        "no prefix cache flatters",
+        flag="--seed",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class LoadStep:
         Reads("playbooks.load.slo:parse_slo"),
         Option("Goodput: ttft=500,tpot=50,e2e=5s, milliseconds"),
     ] = None
-    seed: Seed = 0
+    seed: PromptSeed = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class SweepStep:
         bool,
         Option("Measure between the knee's two rungs too", flag="--refine/--no-refine"),
     ] = True
-    seed: Seed = 0
+    seed: PromptSeed = None
 
     def __post_init__(self) -> None:
         if any(b <= a for a, b in itertools.pairwise(self.batches)):
@@ -217,7 +226,7 @@ class CanaryStep:
         tuple[Literal["memory", "quality", "crosstalk"], ...],
         Option("Do without: memory, quality, crosstalk"),
     ] = ()
-    seed: Seed = 0
+    seed: PromptSeed = None
 
     def __post_init__(self) -> None:
         if self.hold_s < self.least_s:

@@ -357,3 +357,18 @@ def test_an_event_may_have_several_lines_and_fields():
     assert list(reader.feed(data)) == ["one\ntwo", "three"]
     with pytest.raises(BadStream):
         list(reader.feed(b"nonsense\n"))
+
+
+def test_what_the_targets_prefix_cache_had_is_named():
+    counts = {"prompt_tokens": 20, "completion_tokens": 3}
+
+    def script(body):
+        known = counts | {"prompt_tokens_details": {"cached_tokens": 16}}
+        return [*(piece for _ in range(2) for piece in (0.01, token())), token(finish="length"),
+                event({"choices": [], "usage": known}), DONE]  # fmt: skip
+
+    report = summarize(load_on(ScriptedTransport(script), requests=10, lengths="fixed:20,3"))
+    assert report["tokens"]["prompt_cached"] == 160
+    assert any("had 160 of 200 prompt tokens" in note for note in report["warnings"])
+    silent = summarize(load_on(ScriptedTransport(stream_of), requests=10))
+    assert silent["tokens"]["prompt_cached"] is None

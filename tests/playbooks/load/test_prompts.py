@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from builders import tiny_tokenizer
-from playbooks.load.prompts import WORDS, TextPrompts, TokenPrompts, plain_ids
+from playbooks.load.prompts import WORDS, TextPrompts, TokenPrompts, derived_seed, plain_ids
+from playbooks.load.workload import make_spec
 
 MAKERS = {
     "ids": lambda seed=0, shared=0: TokenPrompts(np.arange(50, 150), seed, shared),
@@ -65,3 +66,17 @@ def test_special_tokens_are_never_drawn():
 def test_words_are_plain_and_different():
     assert len(set(WORDS)) == len(WORDS) > 200
     assert all(word.isascii() and word.islower() and word.isalpha() for word in WORDS)
+
+
+def test_without_a_seed_prompts_are_new_ones_and_times_and_lengths_are_not():
+    one, other = (make_spec("closed:2", "fixed:20,4", requests=3, seed=None) for _ in range(2))
+    assert one.seed == other.seed == 0
+    assert one.words_seed != other.words_seed
+    assert one.describe()["prompt_seed"] == one.words_seed
+    given = make_spec("closed:2", "fixed:20,4", requests=3, seed=5)
+    assert (given.seed, given.words_seed) == (5, 5)
+
+
+def test_a_derived_seed_is_its_parts():
+    assert derived_seed(1, 2, 3) == derived_seed(1, 2, 3)
+    assert len({derived_seed(base, n, 0) for base in range(8) for n in range(8)}) == 64

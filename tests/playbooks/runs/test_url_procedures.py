@@ -1,0 +1,79 @@
+"""Steps against a URL: no run meets what another left in the target's prefix cache."""
+
+import pytest
+
+from load_stub import DONE, ScriptedTransport, event, run_virtual, token
+from playbooks.checkup.site import UrlSite
+from playbooks.load.client import LoadRun
+from playbooks.load.endpoint import Endpoint
+from playbooks.runs import url_procedures
+from playbooks.runs.outcome import StepClock
+from playbooks.steps.models import SweepStep
+
+TWO_RUNGS = {"batches": (1, 2, 4, 8), "repeats": 1, "lengths": "fixed:200,8", "least_requests": 8,
+             "requests_per_user": 2}  # fmt: skip
+
+
+class CachingServer:
+    """Keeps every prompt that it has seen, and tells how many tokens of the next it knows."""
+
+    def __init__(self):
+        self.known: set[str] = set()
+        self.hits: list[int] = []
+        self.transport = ScriptedTransport(self.answer)
+
+    def answer(self, body):
+        prompt = body["prompt"]
+        cached = 200 if prompt in self.known else 0
+        self.known.add(prompt)
+        self.hits.append(cached)
+        usage = {"prompt_tokens": 200, "completion_tokens": 8,
+                 "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
+        tokens = [piece for _ in range(7) for piece in (0.01, token())]
+        return [*tokens, 0.01, token(finish="length"), event({"choices": [], "usage": usage}), DONE]
+
+
+@pytest.fixture
+def server(monkeypatch):
+    found = CachingServer()
+    monkeypatch.setattr(url_procedures, "Endpoint", lambda spec: Endpoint(spec, found.transport))
+    monkeypatch.setattr(
+        url_procedures.client, "run_load",
+        lambda target, spec, *rest: run_virtual(LoadRun(target, spec).run()),
+    )  # fmt: skip
+    monkeypatch.setattr(UrlSite, "spec", property(_spec))
+    return found
+
+
+def _spec(site):
+    from playbooks.load.endpoint import EndpointSpec
+
+    return EndpointSpec(site.url, model="m")
+
+
+def sweep(**changes):
+    step = SweepStep(**TWO_RUNGS | changes)
+    return url_procedures.run_sweep(UrlSite("http://h"), step, StepClock())
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_no_rung_hits_what_another_left(server, seed):
+    outcome = sweep(seed=seed)
+    assert not any(server.hits)
+    assert outcome.report["prompt_cached"] == 0
+    assert outcome.metrics["peak_tok_s"] > 0
+
+
+def test_two_runs_differ_unless_a_seed_was_given(server):
+    sweep()
+    sweep()
+    assert not any(server.hits)
+    first = len(server.hits)
+    sweep(seed=7)
+    assert not any(server.hits[first:])
+    again = len(server.hits)
+    outcome = sweep(seed=7)
+    assert all(server.hits[again:])
+    assert outcome.metrics["knee"] is None
+    assert outcome.metrics["recommended_cap"] is None
+    assert "prefix cache had up to 100% of a run's prompts" in outcome.note
