@@ -46,6 +46,8 @@ class LoadedModel:
     file_bytes: int
     identity: str
     """Tells weights apart: part of a page's hash and of every report."""
+    notes: tuple[str, ...] = ()
+    """What whoever starts it should know, one line each."""
 
 
 @dataclass(frozen=True)
@@ -145,4 +147,5 @@ def assemble(
         )
     checkpoint.spec = replace(spec, eos_ids=spec.eos_ids | tokenizer.eos_ids)
     model = Llama.build(checkpoint, ops, positions, device)
-    return LoadedModel(model, tokenizer, model.spec, checkpoint.file_bytes, mark)
+    notes = (*checkpoint.notes, *tokenizer.notes)
+    return LoadedModel(model, tokenizer, model.spec, checkpoint.file_bytes, mark, notes)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
 
 from engine.errors import ModelError
 from engine.models.gguf_file import GgufFile, GgufTensor
 from engine.models.gguf_tokenizer import build_tokenizer
+from engine.models.keys import Keys
+from engine.models.rope import KINDS, Scaling, positive
 from engine.models.spec import FAMILIES, ModelSpec
 from engine.models.weights import Checkpoint, TensorInfo
 from engine.text.tokenizer import Tokenizer
 from kernels.weights import RawWeight
-
-T = TypeVar("T", int, float, bool, str)
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -48,7 +47,7 @@ class GgufCheckpoint(Checkpoint):
             name = hf_name(tensor.name)
             self._by_name[name] = tensor
             self.tensors[name] = TensorInfo(name, tensor.kind.name, tensor.shape)
-        self.spec = _Keys(self._file).spec(self.tensors)
+        self.spec = _Config(self._file).spec(self.tensors)
 
     @property
     def files(self) -> list[Path]:
@@ -90,81 +89,101 @@ def _pairs_apart(weight: RawWeight, heads: int, dims: int) -> RawWeight:
     return RawWeight(weight.encoding, weight.rows, weight.cols, apart.reshape(weight.data.shape))
 
 
-class _Keys:
-    """Typed reads of the metadata, under the architecture's prefix."""
+# Keys under the architecture's prefix that change nothing here.
+_HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "expert_used_count")
+
+
+class _Config:
+    """What the metadata say of the decoder, read whole."""
 
     def __init__(self, file: GgufFile) -> None:
-        self._file, self._metadata = file, file.metadata
-        self._where = str(file.path)
-        self._arch = self._metadata.get("general.architecture")
+        self._file, self._where = file, str(file.path)
+        general = Keys(self._where, file.metadata)
+        self._arch = general.get("general.architecture", str, "none")
         if self._arch not in FAMILIES:
             raise ModelError(
-                f"{file.path}: architecture {self._arch!r} is not supported; "
+                f"{self._where}: architecture {self._arch!r} is not supported; "
                 f"supported: {', '.join(FAMILIES)}"
             )
-
-    def get(self, key: str, kind: type[T], default: T | None = None) -> T:
-        full = f"{self._arch}.{key}"
-        value: Any = self._metadata.get(full, default)
-        if kind is float and isinstance(value, int):
-            value = float(value)
-        if not isinstance(value, kind):
-            problem = "is missing" if value is None else f"is {value!r}, not {kind.__name__}"
-            raise ModelError(f"{self._where}: {full} {problem}")
-        return value
+        general.only("general.type", "model")
+        if general.get("split.count", int, 0) > 1:
+            raise ModelError(f"{self._where}: one part of a split GGUF; merge the parts first")
+        self._ids = {
+            role: general.ids(f"tokenizer.ggml.{role}_token_id")
+            for role in ("bos", "eos", "eot", "eom")
+        }
+        prefix = f"{self._arch}."
+        values = {
+            k.removeprefix(prefix): v for k, v in file.metadata.items() if k.startswith(prefix)
+        }
+        self._keys = Keys(self._where, values, prefix)
 
     def spec(self, tensors: dict[str, TensorInfo]) -> ModelSpec:
+        keys = self._keys
         self._refuse_variants()
-        heads, hidden = self.get("attention.head_count", int), self.get("embedding_length", int)
-        head_dim = self.get("attention.key_length", int, hidden // max(heads, 1))
-        if self.get("rope.dimension_count", int, head_dim) != head_dim:
-            raise ModelError(f"{self._where}: RoPE over a part of the head is not supported")
+        heads, hidden = keys.get("attention.head_count", int), keys.get("embedding_length", int)
+        head_dim = keys.get("attention.key_length", int, hidden // max(heads, 1))
+        for key in ("rope.dimension_count", "attention.value_length"):
+            if keys.get(key, int, head_dim) != head_dim:
+                raise keys.refused(key)
         embedding = tensors.get("model.embed_tokens.weight")
-        positions = self.get("context_length", int)
-        window = self.get("attention.sliding_window", int, 0)
+        vocab = embedding.shape[0] if embedding else keys.get("vocab_size", int)
+        positions = keys.get("context_length", int)
+        window = keys.get("attention.sliding_window", int, 0)
         scaling, divisors = self._scaling(head_dim)
-        return ModelSpec(
+        layer = "model.layers.0.self_attn."
+        spec = ModelSpec(
             name=self._file.path.stem,
-            architecture=str(self._arch),
-            layers=self.get("block_count", int),
+            architecture=self._arch,
+            layers=keys.get("block_count", int),
             hidden=hidden,
             heads=heads,
-            kv_heads=self.get("attention.head_count_kv", int, heads),
+            kv_heads=keys.get("attention.head_count_kv", int, heads),
             head_dim=head_dim,
-            mlp=self.get("feed_forward_length", int),
-            vocab=embedding.shape[0] if embedding else self.get("vocab_size", int),
+            mlp=keys.get("feed_forward_length", int),
+            vocab=vocab,
             max_positions=min(positions, window) if window else positions,
-            norm_eps=self.get("attention.layer_norm_rms_epsilon", float),
-            rope_theta=self.get("rope.freq_base", float, 10_000.0),
+            norm_eps=keys.get("attention.layer_norm_rms_epsilon", float),
+            rope_theta=keys.get("rope.freq_base", float, 10_000.0),
             rope_scaling=scaling,
             rope_divisors=divisors,
             tied="lm_head.weight" not in tensors,
-            qkv_bias="model.layers.0.self_attn.q_proj.bias" in tensors or self._arch == "qwen2",
-            out_bias="model.layers.0.self_attn.o_proj.bias" in tensors,
+            qkv_bias=layer + "q_proj.bias" in tensors or self._arch == "qwen2",
+            out_bias=layer + "o_proj.bias" in tensors,
             qk_norm=self._arch == "qwen3",
-            bos=next(iter(self._token_ids("bos")), None),
-            eos_ids=frozenset(self._token_ids("eos", "eot", "eom")),
+            bos=min(self._ids["bos"], default=None),
+            eos_ids=frozenset(i for role in ("eos", "eot", "eom") for i in self._ids[role]),
         )
+        keys.refuse_rest(_HARMLESS)
+        return spec
 
     def _refuse_variants(self) -> None:
-        if self.get("expert_count", int, 0):
+        keys = self._keys
+        if keys.get("expert_count", int, 0):
             raise ModelError(f"{self._where}: mixture-of-experts models are not supported")
-        if self._metadata.get("split.count", 0) not in (0, 1):
-            raise ModelError(f"{self._where}: one part of a split GGUF; merge the parts first")
+        if not keys.get("attention.causal", bool, True):
+            raise keys.refused("attention.causal")
+        for key in ("rope.scaling.attn_factor", "logit_scale", "embedding_scale", "residual_scale"):
+            keys.only(key, 1.0)
 
-    def _scaling(self, head_dim: int) -> tuple[str, tuple[float, ...] | None]:
+    def _scaling(self, head_dim: int) -> Scaling:
+        """The file's factors for each pair, times one for all: a file may have both."""
+        keys, half = self._keys, head_dim // 2
         factors = self._file.tensors.get(_FACTORS)
-        if factors is not None:
-            return "llama3", tuple(self._file.read(factors).dequantise().flatten().tolist())
-        kind = self.get("rope.scaling.type", str, "none")
-        if kind == "none":
-            return "none", None
-        if kind == "linear":
-            return "linear", (self.get("rope.scaling.factor", float),) * (head_dim // 2)
-        raise ModelError(
-            f"{self._where}: RoPE scaling {kind!r} is not supported; supported: linear, llama3"
+        new, old = (
+            keys.optional("rope.scaling.factor", float),
+            keys.optional("rope.scale_linear", float),
         )
-
-    def _token_ids(self, *roles: str) -> list[int]:
-        ids = (self._metadata.get(f"tokenizer.ggml.{role}_token_id") for role in roles)
-        return [i for i in ids if isinstance(i, int)]
+        given = "rope.scaling.factor" if new is not None else "rope.scale_linear"
+        kind = keys.get("rope.scaling.type", str, "none" if new is old is None else "linear")
+        if kind not in ("none", "linear"):
+            raise ModelError(
+                f"{self._where}: RoPE scaling {kind!r} is not supported; "
+                f"supported: {', '.join(KINDS)}"
+            )
+        keys.value("rope.scaling.original_context_length")  # what a factor is made of, no more
+        stretch = positive(keys, given) if kind == "linear" else 1.0
+        if factors is not None:
+            each = self._file.read(factors).dequantise().flatten().tolist()
+            return "llama3", tuple(stretch * factor for factor in each)
+        return ("linear", (stretch,) * half) if kind == "linear" else ("none", None)

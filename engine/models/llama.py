@@ -14,11 +14,17 @@ from typing import Any
 
 import torch
 
+from engine.errors import ModelError
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint
 from kernels.contract import Accounted, Decoder, DecoderLayer, Operations, Stack
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import RawWeight, Rope
+
+LEFT_ALONE = frozenset({"rope_freqs.weight"})
+"""Read with the configuration."""
+BUFFERS = (".rotary_emb.inv_freq", ".attention.masked_bias", ".attn.bias")
+"""Ends of tensors that software saved and that follow from the configuration."""
 
 
 class Llama:
@@ -59,6 +65,7 @@ class Llama:
         table = Rope.table(frequencies, max_positions)
         rope = Rope(table.cos.to(device), table.sin.to(device))
         norm = reader.vector("model.norm.weight", spec.hidden)
+        reader.refuse_rest()
         return cls(spec, ops, embed, layers, norm, head, rope)
 
     @property
@@ -123,13 +130,30 @@ class _Reader:
 
     def __init__(self, checkpoint: Checkpoint, ops: Operations, device: torch.device | str) -> None:
         self._checkpoint, self._ops, self._device = checkpoint, ops, device
+        self._read: set[str] = set()
+
+    def _matrix(self, name: str, rows: int, cols: int) -> RawWeight:
+        self._read.add(name)
+        return self._checkpoint.matrix(name, rows, cols)
+
+    def refuse_rest(self) -> None:
+        """ModelError for a tensor that no part of the decoder is made of."""
+        known = LEFT_ALONE | {"lm_head.weight"}  # a tied head is the embedding
+        rest = [n for n in self._checkpoint.tensors
+                if n not in self._read and n not in known and not n.endswith(BUFFERS)]  # fmt: skip
+        if rest:
+            raise ModelError(
+                f"{self._checkpoint.path}: tensor {rest[0]}{' and more' * (len(rest) > 1)} belongs "
+                f"to no part of a {self._checkpoint.spec.architecture} as its configuration "
+                "describes it; the model would compute something else"
+            )
 
     def pack(self, name: str, rows: int, cols: int) -> Any:
-        return self._pack(self._checkpoint.matrix(name, rows, cols))
+        return self._pack(self._matrix(name, rows, cols))
 
     def stack(self, names: dict[str, int], cols: int) -> Any:
         """One packed matrix of several, each with its row count."""
-        parts = [self._checkpoint.matrix(name, rows, cols) for name, rows in names.items()]
+        parts = [self._matrix(name, rows, cols) for name, rows in names.items()]
         return self._pack(RawWeight.concat(parts))
 
     def _pack(self, weight: RawWeight) -> Any:
@@ -138,6 +162,7 @@ class _Reader:
         return packed.to(self._device) if isinstance(packed, torch.Tensor) else packed
 
     def vector(self, name: str, size: int) -> torch.Tensor:
+        self._read.add(name)
         return self._checkpoint.vector(name, size).to(self._device)
 
     def layer(self, at: str) -> DecoderLayer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from engine.errors import ModelError
 
@@ -74,6 +73,11 @@ class ModelSpec:
                 f"{self.name}: {len(self.rope_divisors)} RoPE factors, "
                 f"head size {self.head_dim} needs {self.head_dim // 2}"
             )
+        if any(not 0 < divisor < math.inf for divisor in self.rope_divisors or ()):
+            raise ModelError(f"{self.name}: a RoPE factor is not a positive number")
+        odd = [i for i in (*self.eos_ids, self.bos or 0) if not 0 <= i < self.vocab]
+        if odd:
+            raise ModelError(f"{self.name}: token id {odd[0]} is not one of {self.vocab}")
 
     @property
     def layer_gemms(self) -> list[tuple[int, int]]:
@@ -105,30 +109,3 @@ class ModelSpec:
         half = self.head_dim // 2
         divisors = self.rope_divisors or (1.0,) * half
         return [self.rope_theta ** (-i / half) / divisors[i] for i in range(half)]
-
-
-def scaling_divisors(
-    where: str, scaling: dict[str, Any], theta: float, head_dim: int
-) -> tuple[str, tuple[float, ...] | None]:
-    """Name and divisors of a Hugging Face `rope_scaling` table."""
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    half = head_dim // 2
-    try:
-        if kind == "default":
-            return "none", None
-        if kind == "linear":
-            return "linear", (float(scaling["factor"]),) * half
-        if kind == "llama3":
-            waves = [2 * math.pi * theta ** (i / half) for i in range(half)]
-            return "llama3", tuple(_llama3_divisor(wave, scaling) for wave in waves)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise ModelError(f"{where}: RoPE scaling {scaling} is incomplete ({error!r})") from error
-    raise ModelError(f"{where}: RoPE scaling {kind!r} is not supported; supported: linear, llama3")
-
-
-def _llama3_divisor(wave: float, scaling: dict[str, Any]) -> float:
-    """Short waves stay, long ones stretch by `factor`, those between blend the two."""
-    factor, trained = float(scaling["factor"]), scaling["original_max_position_embeddings"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    keep = min(max((trained / wave - low) / (high - low), 0.0), 1.0)
-    return 1 / (keep + (1 - keep) / factor)

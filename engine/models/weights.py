@@ -54,6 +54,8 @@ class Checkpoint(ABC):
     spec: ModelSpec
     tensors: dict[str, TensorInfo]
     """By Hugging Face name."""
+    notes: Sequence[str] = ()
+    """What whoever loads it should know, one line each."""
 
     @abstractmethod
     def read(self, info: TensorInfo) -> RawWeight:

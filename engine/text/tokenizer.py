@@ -62,6 +62,8 @@ class Tokenizer:
             ChatTemplate(chat_template, bos or "", eos or "", where) if chat_template else None
         )
         self.eos_ids = self._find_eos(eos)
+        self.notes: tuple[str, ...] = ()
+        """What whoever starts the model should know, one line each."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:

@@ -17,7 +17,8 @@ from builders import MemoryCheckpoint, make_kv, make_layout, tiny_spec, tiny_ten
 from engine import models
 from engine.errors import ModelError
 from engine.models import Llama, ModelSpec
-from engine.models.spec import scaling_divisors
+from engine.models.keys import Keys
+from engine.models.rope import scaling_of
 from engine.models.weights import identity
 from kernels import reference
 from kernels.layout import KvStep
@@ -118,7 +119,7 @@ def test_gguf_k_quants_are_decoded(tmp_path: Path, encoding: str) -> None:
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
 def test_llama3_scaling_is_the_same_from_both_formats(tmp_path: Path, key: str) -> None:
-    kind, divisors = scaling_divisors("test", LLAMA3, 10_000.0, 16)
+    kind, divisors = scaling_of(Keys("test", LLAMA3), 10_000.0, 16)
     spec = tiny_spec(rope_scaling=kind, rope_divisors=divisors)
     tensors = tiny_tensors(spec)
     config: dict[str, Any] = {key: LLAMA3 | {"rope_theta": 10_000.0}, "rope_theta": None}
@@ -278,7 +279,7 @@ def edit_gguf(path: Path, **changes: Any) -> Path:
         ({"drop": ("llama.block_count",)}, "llama.block_count is missing"),
         ({"add": {"llama__block_count": "two"}, "drop": ("llama.block_count",)}, "not int"),
         ({"add": {"llama__expert_count": 8}}, "mixture-of-experts"),
-        ({"add": {"llama__rope__dimension_count": 8}}, "part of the head"),
+        ({"add": {"llama__rope__dimension_count": 8}}, "rope.dimension_count is"),
         ({"add": {"llama__rope__scaling__type": "yarn"}}, "'yarn' is not supported"),
         ({"add": {"split__count": 2}}, "merge the parts"),
         ({"drop": ("tokenizer.ggml.tokens",)}, "tokenizer.ggml.tokens is missing"),
@@ -334,9 +335,9 @@ def hf(tmp_path: Path, **config: Any) -> Path:
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic' is not supported"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear', not an object"),
         ({"quantization_config": {"bits": 4}}, "quantised for other software"),
-        ({"hidden_act": "gelu"}, "'gelu', not silu"),
-        ({"mlp_bias": True}, "biases in the MLP"),
-        ({"partial_rotary_factor": 0.5}, "part of the head"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"attention_bias": True}, "q_proj.bias is missing"),
         ({"num_attention_heads": 0}, "heads is 0"),
     ],

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from builders import MemoryCheckpoint, make_kv, make_layout, tiny_spec, tiny_tensors
 from engine.errors import ModelError
 from engine.models import Llama, ModelSpec
-from engine.models.spec import scaling_divisors
+from engine.models.keys import Keys
+from engine.models.rope import scaling_of
 from kernels import reference
 from kernels.layout import KvStep
 
@@ -33,7 +34,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "llama",
         {
             "rope_scaling": "llama3",
-            "rope_divisors": scaling_divisors("test", LLAMA3, 10_000.0, 16)[1],
+            "rope_divisors": scaling_of(Keys("test", LLAMA3), 10_000.0, 16)[1],
         },
     ),
     "mistral": ("mistral", {}),
@@ -190,7 +191,7 @@ def test_no_logit_rows_still_fills_the_cache() -> None:
 
 
 def test_llama3_scaling_keeps_short_waves_and_stretches_long_ones() -> None:
-    _, divisors = scaling_divisors("test", LLAMA3, 10_000.0, 16)
+    _, divisors = scaling_of(Keys("test", LLAMA3), 10_000.0, 16)
     assert divisors is not None
     # Waves of 2π·10000^(i/8) positions: 6, 20, 63 … against 32/4 = 8 and 32/1 = 32.
     assert divisors[0] == 1.0
@@ -200,20 +201,20 @@ def test_llama3_scaling_keeps_short_waves_and_stretches_long_ones() -> None:
 
 def test_linear_scaling_divides_all_frequencies() -> None:
     scaling = {"type": "linear", "factor": 4.0}
-    assert scaling_divisors("test", scaling, 10_000.0, 16) == ("linear", (4.0,) * 8)
+    assert scaling_of(Keys("test", scaling), 10_000.0, 16) == ("linear", (4.0,) * 8)
 
 
 @pytest.mark.parametrize(
     ("scaling", "words"),
     [
         ({"rope_type": "yarn", "factor": 4.0}, "'yarn' is not supported; supported: linear"),
-        ({"rope_type": "llama3", "factor": 8.0}, "is incomplete"),
-        ({"type": "linear"}, "is incomplete"),
+        ({"rope_type": "llama3", "factor": 8.0}, "is missing"),
+        ({"type": "linear"}, "is missing"),
     ],
 )
 def test_scaling_that_is_not_understood(scaling: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        scaling_divisors("config.json", scaling, 10_000.0, 16)
+        scaling_of(Keys("config.json", scaling), 10_000.0, 16)
 
 
 @pytest.mark.parametrize(
