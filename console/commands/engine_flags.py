@@ -109,6 +109,6 @@ def parse_change(text: str) -> dict[str, Any]:
 
 
 def note_backend(engine: Any, output: Output) -> None:
-    """Say when the kernels are the slow ones."""
-    if engine.backend.name == "reference":
-        output.note(engine.backend.reason)
+    """Say when the kernels are the slow ones, and what is odd about the model's files."""
+    for note in engine.compute.notes:
+        output.note(note)

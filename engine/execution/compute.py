@@ -34,8 +34,14 @@ class ModelCompute:
             vocab=self.loaded.spec.vocab,
             weight_bytes=self.loaded.model.weight_bytes,
             kv=self.cache.facts,
-            note=self.backend.reason if self.backend.name == "reference" else None,
+            note="; ".join(self.notes) or None,
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever starts it should know, one line each: slow kernels, odd model files."""
+        slow = [self.backend.reason] if self.backend.name == "reference" else []
+        return [*slow, *self.loaded.notes]
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -120,7 +120,7 @@ def test_require_triton_contradicts_other_kernels() -> None:
 
 
 def test_a_shape_that_the_kernels_do_not_take_runs_on_the_reference_with_a_word() -> None:
-    """What cannot run says so before it starts: see also tests/engine/execution/test_shapes.py."""
+    """What cannot run says so before it starts."""
     picked = dispatch.Backend(cpu, "cpu kernels: asked for")
     fits, odd = (PageLayout(FORMATS["fp16"], 2, size) for size in (64, 100))
     assert picked.suited_to(fits, 4) is picked
