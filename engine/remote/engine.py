@@ -25,6 +25,7 @@ from engine.remote.adapters.base import Adapter
 from engine.remote.chat import Chat
 from engine.remote.client import Client
 from engine.remote.controls import OutOfReach
+from engine.remote.diary import Diary
 from engine.remote.errors import NotAvailable, Trouble, Unparsable, Unreachable
 from engine.remote.metrics import view
 from engine.remote.metrics.numbers import Numbers
@@ -40,7 +41,6 @@ STALL_S = 30.0
 """Requests are in the engine and no counter moves for so long: the alarm says so."""
 KEPT = 900
 """Snapshots of the past that `series` gives."""
-EVENTS = 100
 
 Prompt = str | list[dict[str, str]] | list[int]
 
@@ -77,8 +77,7 @@ class RemoteEngine(OutOfReach):
         self._card = Card()
         self._numbers: Numbers | None = None
         self._misses = 0
-        self._events: deque[Event] = deque(maxlen=EVENTS)
-        self._said = 0
+        self._diary = Diary(clock)
         self._good = Snapshot(time=clock())
         self._state = SourceState.STALE
         self._reason: str | None = "not asked yet"
@@ -160,9 +159,10 @@ class RemoteEngine(OutOfReach):
             return self._numbers if self._state is SourceState.LIVE else None
 
     @property
-    def tracker(self) -> Tracker:
-        """Counters and histograms since we watch, over restarts."""
-        return self._tracker
+    def counted(self) -> Numbers | None:
+        """The latest that there ever was, live or not: its counters stay counted."""
+        with self._lock:
+            return self._numbers
 
     # life
 
@@ -177,11 +177,7 @@ class RemoteEngine(OutOfReach):
 
     def _live(self) -> None:
         while not self._ended.wait(self.interval_s):
-            try:
-                self.poll()
-            except Exception as error:  # one bad poll must not end the watch
-                log.exception("polling %s", self.url)
-                self._failed(Unparsable(f"not understood ({type(error).__name__})"))
+            self.poll()
 
     def stop(self) -> None:
         self._ended.set()
@@ -199,11 +195,12 @@ class RemoteEngine(OutOfReach):
         """Scrape once, now. What goes wrong is in the Snapshot's source, not raised."""
         with self._polling:
             try:
-                found = self._probe.scrape()
+                self._took(self._probe.scrape())
             except Trouble as trouble:
                 self._failed(trouble)
-            else:
-                self._took(found)
+            except Exception as error:  # one bad look ends no watch, and hides no other target
+                log.exception("polling %s", self.url)
+                self._failed(Unparsable(f"not understood ({type(error).__name__})"))
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
@@ -216,18 +213,13 @@ class RemoteEngine(OutOfReach):
             if self._state is SourceState.LIVE and inner.state is not SourceState.LIVE:
                 # EveWatch says of itself that its numbers are old.
                 source = replace(source, state=inner.state, age_s=inner.age_s, reason=inner.reason)
-            return replace(self._good, source=source, events=self._all_events())
+            events = self._diary.with_those(self._good.events)
+            return replace(self._good, source=source, events=events)
 
     def series(self) -> tuple[Snapshot, ...]:
         """The live Snapshots of the recent past, the oldest first."""
         with self._lock:
             return tuple(self._kept)
-
-    def _all_events(self) -> tuple[Event, ...]:
-        if not self._good.events:
-            return tuple(self._events)
-        both = sorted((*self._good.events, *self._events), key=lambda event: event.time)
-        return tuple(both[-EVENTS:])
 
     def _failed(self, trouble: Trouble) -> None:
         with self._lock:
@@ -243,12 +235,12 @@ class RemoteEngine(OutOfReach):
     def _took(self, found: Found) -> None:
         with self._lock:
             now = self._clock()
-            before = self._tracker.restarts, self._tracker.counters.get("preemptions", 0.0)
+            restarts, before = self._tracker.restarts, self._numbers
             if self._cap is not None and found.scrape.cap is None:
                 found.scrape.cap = float(self._cap)
             numbers = self._tracker.push(found.scrape, self._monotonic())
             self._greet(found, now)
-            self._report_changes(*before)
+            self._diary.changed(self._tracker.restarts > restarts, before, numbers)
             self._adapter, self._card = found.adapter, self._probe.card or Card()
             self._numbers, self._misses, self._models = numbers, 0, found.scrape.models
             self._state, self._reason = SourceState.LIVE, None
@@ -269,18 +261,7 @@ class RemoteEngine(OutOfReach):
             uptime_s=max(0.0, now - scrape.started) if scrape.started else None,
             alarm=self._alarm(numbers),
         )
-        return Snapshot(
-            seq=self._seq,
-            time=now,
-            engine=info,
-            queue=view.queue(numbers),
-            batch=view.batch(numbers, gauges),
-            kv=view.kv(numbers, gauges),
-            memory=view.memory(gauges),
-            latency=view.latency(numbers),
-            stages=view.stages(numbers),
-            finished={name: round(value) for name, value in numbers.finished.items()},
-        )
+        return view.snapshot(numbers, gauges, info, self._seq, now)
 
     def _alarm(self, numbers: Numbers) -> str | None:
         inside = (numbers.running or 0) + (numbers.waiting or 0)
@@ -291,30 +272,19 @@ class RemoteEngine(OutOfReach):
 
     def _greet(self, found: Found, now: float) -> None:
         if not self._seq:
-            self._say("info", f"found {found.adapter.title} at {self.url}")
-            if found.adapter.cannot_know:
-                self._say("info", f"it does not tell: {'; '.join(found.adapter.cannot_know)}")
+            self._diary.found(found.adapter, self.url)
         elif self._state is not SourceState.LIVE:
             self._say("info", f"live again after {now - self._good.time:.0f} s")
         if self._adapter is not None and found.adapter.name != self._adapter.name:
             self._say("info", f"another engine answers: {found.adapter.title}")
 
-    def _report_changes(self, restarts: int, preemptions: float) -> None:
-        if self._tracker.restarts > restarts:
-            self._say("info", "it restarted: its counters began again")
-        grown = self._tracker.counters.get("preemptions", 0.0) - preemptions
-        if grown > 0 and self._seq:
-            self._say("preempt", f"preempted {grown:.0f} times since the last look")
-
     def _say(self, kind: str, text: str) -> None:
-        self._events.append(Event(self._clock(), kind, text))
-        self._said += 1
+        self._diary.say(kind, text)
 
     def happened(self, since: int = 0) -> tuple[int, tuple[Event, ...]]:
         """Events after the first `since`, as far as they are kept, and how many there were."""
         with self._lock:
-            new = min(self._said - since, len(self._events))
-            return self._said, tuple(self._events)[len(self._events) - new :]
+            return self._diary.since(since)
 
     # requests
 

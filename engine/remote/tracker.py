@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from engine.remote.metrics.buckets import Buckets, merged
 from engine.remote.metrics.numbers import Numbers
@@ -17,23 +17,10 @@ from engine.remote.metrics.scrape import Scrape
 
 RATE_S = 10.0
 """Rates are means over so many seconds."""
-RATES = ("output_tok_s", "step_s")
-"""Gauges of how fast it goes: see `_forget_old_gauges`."""
 LATENCY_S = 60.0
 """Percentiles are of what was observed in so many seconds."""
-
-
-@dataclass(slots=True)
-class Step:
-    """What one scrape added to the one before."""
-
-    time: float
-    seconds: float
-    counters: dict[str, float] = field(default_factory=dict)
-    finished: dict[str, float] = field(default_factory=dict)
-    buckets: dict[str, Buckets] = field(default_factory=dict)
-    in_flight: float | None = None
-    """Requests in the engine: by how many there are more."""
+RATES = ("output_tok_s", "step_s")
+"""Gauges of how fast it goes: see `_forget_old_gauges`."""
 
 
 class Tracker:
@@ -41,57 +28,87 @@ class Tracker:
 
     def __init__(self) -> None:
         self._last: Scrape | None = None
-        self._time = 0.0
-        self._steps: deque[Step] = deque()
+        self._past: deque[tuple[float, int, Numbers]] = deque()
+        """When, after how many restarts, and what was known then: of LATENCY_S, and one older."""
         self._window: dict[str, Buckets] = {}
         self._gauges: dict[str, float] = {}
         self.restarts = 0
         self.progress = 0.0
         """When a counter last grew."""
-        self.counters: dict[str, float] = {}
-        """All that was ever counted, over restarts; the same of histograms."""
-        self.buckets: dict[str, Buckets] = {}
 
     def push(self, scrape: Scrape, now: float) -> Numbers:
-        if self._last is None:
-            self.progress = now
-            self._window = _by_name(scrape.histograms)
-            self._carry(_totals(scrape.counters), self._window)
-        else:
-            self._add(self._step(self._last, scrape, now), now)
-            _remember(self._last, scrape)
+        numbers = self._counted(scrape, now)
+        self._past.append((now, self.restarts, numbers))
+        while len(self._past) > 1 and self._past[1][0] <= now - LATENCY_S:
+            self._past.popleft()
+        self._last = scrape
         self._forget_old_gauges(scrape, now)
-        self._last, self._time = scrape, now
-        return self._numbers(scrape, now)
+        return replace(numbers, rates=self._rates(now), buckets=self._latencies())
 
-    def _step(self, last: Scrape, scrape: Scrape, now: float) -> Step:
+    def _counted(self, scrape: Scrape, now: float) -> Numbers:
+        """The gauges of now, and what was counted up to now, over restarts."""
+        numbers = Numbers(
+            models=frozenset([scrape.model] if scrape.model else []),
+            running=scrape.running,
+            waiting=scrape.waiting,
+            cap=scrape.cap,
+            cap_max=scrape.cap_max,
+            pools=tuple(sorted(scrape.pools, key=repr)),
+            totals=_totals(scrape.counters),
+            finished=_totals(scrape.finished),
+            observed=_by_name(scrape.histograms),
+        )
+        last = self._last
+        if last is None:
+            self.progress = now
+            return numbers
         fresh = _restarted(last, scrape)
         self.restarts += bool(fresh)
-        step = Step(now, max(1e-9, now - self._time))
-        for name, series in scrape.counters.items():
-            step.counters[name] = _grown(series, last.counters.get(name, {}), fresh)
-        for name, series in scrape.finished.items():
-            step.finished[name] = _grown(series, last.finished.get(name, {}), fresh)
-        for name, several in scrape.histograms.items():
-            before = last.histograms.get(name, {})
-            known = {key for key in several if key in before and not _covered(key, fresh)}
-            new = merged(
-                one.since(before[key]) if key in known else one for key, one in several.items()
-            )
-            if new is not None and new.count > 0:
-                step.buckets[name] = new
-        now_in, then_in = _in_flight(scrape), _in_flight(last)
-        if now_in is not None and then_in is not None and not fresh:
-            step.in_flight = now_in - then_in
-        return step
-
-    def _add(self, step: Step, now: float) -> None:
-        self._steps.append(step)
-        while self._steps and self._steps[0].time <= now - LATENCY_S:
-            self._steps.popleft()
-        self._carry(step.counters, step.buckets)
-        if any(step.counters.values()) or any(step.finished.values()):
+        before = self._past[-1][2]
+        grown = _growth(scrape.counters, last.counters, fresh)
+        ended = _growth(scrape.finished, last.finished, fresh)
+        if any(grown.values()) or any(ended.values()):
             self.progress = now
+        observed = _observed(scrape.histograms, last.histograms, fresh)
+        _remember(last, scrape)
+        return replace(
+            numbers,
+            totals=_added(before.totals, grown),
+            finished=_added(before.finished, ended),
+            observed=_joined(before.observed, observed),
+        )
+
+    def _since(self, moment: float) -> tuple[float, int, Numbers]:
+        """The newest that is not after `moment`, else the oldest."""
+        return next((old for old in reversed(self._past) if old[0] <= moment), self._past[0])
+
+    def _rates(self, now: float) -> dict[str, float]:
+        then, restarts, old = self._since(now - RATE_S)
+        _, _, new = self._past[-1]
+        seconds = now - then
+        if seconds <= 0:
+            return {}
+        rates = {
+            n: (new.totals[n] - old.totals[n]) / seconds for n in new.totals if n in old.totals
+        }
+        if not (new.finished and old.finished):
+            return rates
+        ended = sum(new.finished.values()) - sum(old.finished.values())
+        rates["finished"] = ended / seconds
+        inside, before = _in_flight(new), _in_flight(old)
+        if inside is None or before is None or restarts != self.restarts or "arrivals" in rates:
+            return rates
+        return rates | {"arrivals": max(0.0, ended + inside - before) / seconds}
+
+    def _latencies(self) -> dict[str, Buckets]:
+        """Of the last minute; where nothing was observed in it, what was known before."""
+        _, _, new = self._past[-1]
+        _, _, old = self._past[0]
+        for name, total in new.observed.items():
+            recent = total.since(old.observed[name]) if name in old.observed else total
+            if new is old or recent.count > 0:
+                self._window[name] = total if new is old else recent
+        return dict(self._window)
 
     def _forget_old_gauges(self, scrape: Scrape, now: float) -> None:
         """A gauge of a rate keeps its last value when the work ends. With nothing running, or
@@ -101,49 +118,6 @@ class Tracker:
         for name, value in self._gauges.items():
             if scrape.running == 0 or (last.get(name) == value and self.progress < now):
                 del scrape.gauges[name]
-
-    def _carry(self, counters: Mapping[str, float], buckets: Mapping[str, Buckets]) -> None:
-        for name, grown in counters.items():
-            self.counters[name] = self.counters.get(name, 0.0) + grown
-        for name, new in buckets.items():
-            self.buckets[name] = self.buckets[name].merge(new) if name in self.buckets else new
-
-    def _numbers(self, scrape: Scrape, now: float) -> Numbers:
-        return Numbers(
-            models=frozenset([scrape.model] if scrape.model else []),
-            running=scrape.running,
-            waiting=scrape.waiting,
-            cap=scrape.cap,
-            cap_max=scrape.cap_max,
-            pools=tuple(sorted(scrape.pools, key=repr)),
-            totals=_totals(scrape.counters),
-            finished=_totals(scrape.finished),
-            rates=self._rates(now),
-            buckets=self._latencies(),
-        )
-
-    def _rates(self, now: float) -> dict[str, float]:
-        recent = [step for step in self._steps if step.time > now - RATE_S]
-        seconds = sum(step.seconds for step in recent)
-        if not seconds:
-            return {}
-        names = set.intersection(*(set(step.counters) for step in recent))
-        rates = {name: sum(step.counters[name] for step in recent) / seconds for name in names}
-        if all(step.finished for step in recent):
-            ended = sum(sum(step.finished.values()) for step in recent)
-            rates["finished"] = ended / seconds
-            changes = [step.in_flight for step in recent if step.in_flight is not None]
-            if len(changes) == len(recent) and "arrivals" not in rates:
-                rates["arrivals"] = max(0.0, ended + sum(changes)) / seconds
-        return rates
-
-    def _latencies(self) -> dict[str, Buckets]:
-        """Of the last minute; where nothing was observed in it, what was known before."""
-        for name in {name for step in self._steps for name in step.buckets}:
-            recent = merged(step.buckets[name] for step in self._steps if name in step.buckets)
-            if recent is not None:
-                self._window[name] = recent
-        return dict(self._window)
 
 
 def _restarted(last: Scrape, scrape: Scrape) -> set[Labels]:
@@ -164,13 +138,48 @@ def _covered(key: Labels, fresh: set[Labels]) -> bool:
     return any(set(labels) <= set(key) for labels in fresh)
 
 
+def _growth(
+    now: Mapping[str, Series], then: Mapping[str, Series], fresh: set[Labels]
+) -> dict[str, float]:
+    """By how much counters grew; what is new, fell or started again counts from zero."""
+    return {name: _grown(series, then.get(name, {}), fresh) for name, series in now.items()}
+
+
 def _grown(series: Series, before: Series, fresh: set[Labels]) -> float:
-    """By how much a counter grew; what is new, fell or started again counts from zero."""
     total = 0.0
     for key, value in series.items():
         then = 0.0 if _covered(key, fresh) else before.get(key, 0.0)
         total += max(0.0, value - then if value >= then else value)
     return total
+
+
+def _observed(
+    now: Mapping[str, Mapping[Labels, Buckets]],
+    then: Mapping[str, Mapping[Labels, Buckets]],
+    fresh: set[Labels],
+) -> dict[str, Buckets]:
+    """What histograms gained, by name."""
+    gained = {}
+    for name, several in now.items():
+        before = then.get(name, {})
+        known = {key for key in several if key in before and not _covered(key, fresh)}
+        new = merged(
+            one.since(before[key]) if key in known else one for key, one in several.items()
+        )
+        if new is not None and new.count > 0:
+            gained[name] = new
+    return gained
+
+
+def _added(before: Mapping[str, float], grown: Mapping[str, float]) -> dict[str, float]:
+    return {name: before.get(name, 0.0) + grown.get(name, 0.0) for name in {**before, **grown}}
+
+
+def _joined(before: Mapping[str, Buckets], new: Mapping[str, Buckets]) -> dict[str, Buckets]:
+    both = dict(before)
+    for name, one in new.items():
+        both[name] = both[name].merge(one) if name in both else one
+    return both
 
 
 def _remember(last: Scrape, scrape: Scrape) -> None:
@@ -191,7 +200,7 @@ def _by_name(histograms: Mapping[str, Mapping[Labels, Buckets]]) -> dict[str, Bu
     return {name: one for name, one in built.items() if one is not None}
 
 
-def _in_flight(scrape: Scrape) -> float | None:
-    if scrape.running is None or scrape.waiting is None:
+def _in_flight(numbers: Numbers) -> float | None:
+    if numbers.running is None or numbers.waiting is None:
         return None
-    return scrape.running + scrape.waiting
+    return numbers.running + numbers.waiting

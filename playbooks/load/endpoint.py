@@ -16,20 +16,14 @@ import numpy as np
 from engine.errors import ConfigError
 from engine.remote.address import CHAT, COMPLETIONS, Address, bearer, parse, shown
 from engine.remote.answer import (
-    DONE,
-    ENDED_BADLY,
-    ENDS,
     BadStream,
     EventReader,
-    Usage,
-    end_of,
-    error_of,
-    event_of,
 )
 from engine.remote.errors import COMPLAINT_BYTES, one_line, said
 from playbooks.load.limits import CLIENT_LIMIT, limit_named, raise_open_files
 from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
-from playbooks.load.record import RequestRecord, now_ns
+from playbooks.load.record import RequestRecord
+from playbooks.load.streamed_answer import StreamedAnswer
 from playbooks.load.targets import Failed, Outgoing, TargetUnreachable
 
 PLAIN_IDS = (1_000, 30_000)
@@ -195,7 +189,7 @@ class Endpoint:
 
     async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
         assert self._client is not None
-        answer, reader = _Answer(record, self.spec.chat), EventReader()
+        answer, reader = StreamedAnswer(record, self.spec.chat), EventReader()
         try:
             response = await self._client.send(prepared, stream=True)
             try:
@@ -217,52 +211,6 @@ class Endpoint:
         answer.finish()
 
 
-class _Answer:
-    """Reads the events of one stream into its record."""
-
-    def __init__(self, record: RequestRecord, chat: bool) -> None:
-        self._record, self._chat = record, chat
-        self._closed = False
-        self._last = ""
-        """The newest finish reason that is none."""
-        self._usage = Usage()
-
-    @property
-    def done(self) -> bool:
-        """It has had its end and [DONE]: what the connection does afterwards is no matter."""
-        return self._closed and self._record.finish_reason is not None
-
-    def take(self, data: str) -> None:
-        now = now_ns()
-        if data.strip() == DONE:
-            self._closed = True
-            return
-        event = event_of(data)
-        if error := error_of(event):
-            raise Failed("api_error", one_line(error))
-        self._usage.take(event)
-        for choice in event.get("choices") or ():
-            if _has_output(choice.get("delta") if self._chat else choice):
-                self._record.events.append(now)
-            self._record.finish_reason = end_of(choice) or self._record.finish_reason
-            self._last = str(choice.get("finish_reason") or self._last)
-
-    def finish(self) -> None:
-        """At the stream's proper end: was it whole, and how many tokens were there?"""
-        record, usage = self._record, self._usage
-        if record.finish_reason is None:
-            last = f": {one_line(self._last)!r} is no finish reason" if self._last else ""
-            raise Failed("dropped", f"the stream ended before the answer was finished{last}")
-        record.usage, record.prompt_usage = usage.output is not None, usage.prompt is not None
-        record.prompt_tokens = usage.prompt or record.prompt_asked
-        record.output_tokens = usage.output or len(record.events)
-        record.cached_tokens = usage.cached
-        if ENDS[record.finish_reason.lower()] in ENDED_BADLY:
-            raise Failed("aborted", f"the server ended it: {record.finish_reason}")
-        if not record.events:
-            raise Failed("no_output", "the answer has no text")
-
-
 async def _refuse_errors(response: httpx.Response) -> None:
     kind = response.headers.get("content-type", "")
     if response.status_code == 200 and kind.startswith("text/event-stream"):
@@ -276,15 +224,6 @@ async def _refuse_errors(response: httpx.Response) -> None:
     if response.status_code != 200:
         raise Failed(f"http_{response.status_code}", detail)
     raise Failed("not_streamed", f"answered with {kind or 'no content type'}: {detail}")
-
-
-def _has_output(part: Any) -> bool:
-    """Text, reasoning or a tool call: something that the model wrote."""
-    if not isinstance(part, dict):
-        return False
-    return any(
-        part.get(key) for key in ("text", "content", "reasoning_content", "reasoning", "tool_calls")
-    )
 
 
 def _failed(kind: str, error: Exception) -> Failed:

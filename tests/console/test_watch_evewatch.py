@@ -31,7 +31,7 @@ def test_its_own_snapshot_comes_whole(served):
 def test_it_can_be_asked_and_the_rates_are_right(served):
     watched = attach(served.url)
     watched.poll()
-    before = watched.tracker.counters["output_tokens"]
+    before = watched.counted.totals["output_tokens"]
     stream = watched.submit("hello", SamplingParams(max_tokens=7, ignore_eos=True))
     assert stream.result(CEILING_S).finish_reason is FinishReason.LENGTH
     served.until_idle()
@@ -41,8 +41,8 @@ def test_it_can_be_asked_and_the_rates_are_right(served):
             == served.engine.snapshot().batch.output_tokens_total
         )
     )
-    assert watched.tracker.counters["output_tokens"] == before + 7
-    assert watched.tracker.buckets["ttft"].count >= 1
+    assert watched.counted.totals["output_tokens"] == before + 7
+    assert watched.counted.observed["ttft"].count >= 1
     watched.stop()
 
 

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from engine.errors import ConfigError
 from engine.remote.fleet.fleet import Fleet, Group
 from engine.remote.metrics.buckets import Buckets, merged
+from engine.remote.metrics.numbers import Numbers
 from engine.snapshot import Snapshot, SourceState
 
 PREFIX = "evewatch:fleet_"
@@ -66,7 +67,7 @@ class FleetCollector(Collector):
         for name, text in COUNTERS.items():
             counter = CounterMetricFamily(PREFIX + name, text, labels=["group"])
             for group in groups:
-                counted = [tracker.counters.get(name) for tracker in self._trackers(group)]
+                counted = [numbers.totals.get(name) for numbers in self._counted(group)]
                 known = [value for value in counted if value is not None]
                 if known and len(known) == len(counted):
                     counter.add_metric([group.name], sum(known))
@@ -74,7 +75,7 @@ class FleetCollector(Collector):
         for name, (metric, text) in HISTOGRAMS.items():
             family = HistogramMetricFamily(PREFIX + metric, text, labels=["group"])
             for group in groups:
-                several = (tracker.buckets.get(name) for tracker in self._trackers(group))
+                several = (numbers.observed.get(name) for numbers in self._counted(group))
                 total = merged(one for one in several if one is not None)
                 if total is not None and total.sum is not None:
                     family.add_metric([group.name], _rows(total), total.sum)
@@ -95,10 +96,10 @@ class FleetCollector(Collector):
                 odd.add_metric([group.name, name], float(stands_out))
         yield from (up, age, odd)
 
-    def _trackers(self, group: Group):  # type: ignore[no-untyped-def]
+    def _counted(self, group: Group) -> list[Numbers]:
         """Of all that were ever live: what a dead replica has counted stays counted."""
-        engines = (self._fleet.engines[name] for name in group.snapshots)
-        return [engine.tracker for engine in engines if engine.snapshot().seq]
+        several = (self._fleet.engines[name].counted for name in group.snapshots)
+        return [numbers for numbers in several if numbers is not None]
 
 
 def serve(fleet: Fleet, port: int) -> Callable[[], None]:

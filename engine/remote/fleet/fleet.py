@@ -126,18 +126,10 @@ def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers])
         )
     total = reduce(Numbers.merge, several)
     models = sorted(total.models)
-    return Snapshot(
-        seq=sum(snapshot.seq for snapshot in live.values()),
-        time=max(snapshot.time for snapshot in live.values()),
-        source=source,
-        engine=EngineInfo(model=models[0] if len(models) == 1 else None),
-        queue=view.queue(total),
-        batch=view.batch(total, {}),
-        kv=view.kv(total, {}),
-        latency=view.latency(total),
-        stages=view.stages(total),
-        finished={reason: round(count) for reason, count in total.finished.items()},
-    )
+    info = EngineInfo(model=models[0] if len(models) == 1 else None)
+    newest = max(snapshot.time for snapshot in live.values())
+    merged = view.snapshot(total, {}, info, sum(one.seq for one in live.values()), newest)
+    return replace(merged, source=source)
 
 
 def attach_all(

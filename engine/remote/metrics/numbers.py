@@ -43,13 +43,15 @@ class Numbers:
     pools: tuple[Pool, ...] = ()
     """Sorted."""
     totals: Mapping[str, float] = field(default_factory=dict)
-    """Counters since each engine's own start."""
+    """Counters since each engine's own start, and on over restarts since we watch."""
     finished: Mapping[str, float] = field(default_factory=dict)
     """Requests ended, by reason, likewise."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """What the counters grew by, a second."""
     buckets: Mapping[str, Buckets] = field(default_factory=dict)
     """Seconds; of the recent window, or since the start while nothing newer was observed."""
+    observed: Mapping[str, Buckets] = field(default_factory=dict)
+    """Seconds; all that `totals` is of."""
 
     def merge(self, other: Numbers) -> Numbers:
         return Numbers(
@@ -63,6 +65,7 @@ class Numbers:
             finished=_either(self.finished, other.finished),
             rates=_both(self.rates, other.rates),
             buckets=_merge_buckets(self.buckets, other.buckets),
+            observed=_merge_buckets(self.observed, other.observed),
         )
 
     @property

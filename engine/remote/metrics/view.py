@@ -9,12 +9,14 @@ from engine.remote.metrics.buckets import Buckets
 from engine.remote.metrics.numbers import Numbers
 from engine.snapshot import (
     BatchState,
+    EngineInfo,
     Histogram,
     KvState,
     LatencyState,
     MemoryState,
     Percentiles,
     QueueState,
+    Snapshot,
     StageShares,
 )
 
@@ -22,6 +24,24 @@ UNEVEN = 0.25
 """Ranks of one engine whose KV usage differs by more are named."""
 KV_FULL = 0.95
 """Usage from which waiting requests are taken to wait for pages."""
+
+
+def snapshot(
+    numbers: Numbers, gauges: Mapping[str, float], info: EngineInfo, seq: int, time: float
+) -> Snapshot:
+    """Of one engine, or of several merged; `time` in Unix s. Its source is not set."""
+    return Snapshot(
+        seq=seq,
+        time=time,
+        engine=info,
+        queue=queue(numbers),
+        batch=batch(numbers, gauges),
+        kv=kv(numbers, gauges),
+        memory=memory(gauges),
+        latency=latency(numbers),
+        stages=stages(numbers),
+        finished={reason: round(count) for reason, count in numbers.finished.items()},
+    )
 
 
 def queue(numbers: Numbers) -> QueueState:

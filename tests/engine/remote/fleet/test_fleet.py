@@ -16,6 +16,7 @@ from engine.snapshot import (
     Snapshot,
     SourceState,
 )
+from remote_pages import sglang
 from remote_stub import Server, page, with_value
 
 BUSY, IDLE, AFTER = page("vllm/busy"), page("vllm/idle"), page("vllm/after")
@@ -212,3 +213,15 @@ def test_a_token_that_is_not_in_the_environment_is_an_error():
 def test_two_targets_of_one_name_are_an_error():
     with pytest.raises(ConfigError, match="two targets are called"):
         attach_all([FleetTarget("http://h:1"), FleetTarget("http://h:1")])
+
+
+def test_a_target_that_breaks_our_reading_is_named_and_the_others_are_shown(monkeypatch):
+    from engine.remote.adapters.sglang import Sglang
+
+    monkeypatch.setattr(Sglang, "read", lambda self, page: 1 / 0)
+    several = fleet(sglang(), AFTER, group="chat")
+    states = {n: e.snapshot().source for n, e in several.engines.items()}
+    assert states["r1"].state is SourceState.LIVE
+    assert states["r0"].reason == "not understood (ZeroDivisionError)"
+    (group,) = several.groups()
+    assert group.merged.finished["stop"] == 22
