@@ -15,6 +15,7 @@ from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
 from engine.models import LoadedModel, ModelSpec
 from engine.observing.clock import Clock, MachineClock
+from engine.observing.machine import cores
 from engine.scheduling.assemble import make_scheduler
 from engine.scheduling.scheduler import Scheduler
 from kernels import dispatch
@@ -69,6 +70,8 @@ def select_kernels(config: EngineConfig, spec: ModelSpec) -> tuple[str, Backend]
     device = _device(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    elif cores() < torch.get_num_threads():  # torch counts cores and knows no quota
+        torch.set_num_threads(cores())
     try:
         picked = dispatch.select(config.kernels, device, config.require_triton)
         kind = "triton" if config.require_triton else config.kernels

@@ -7,6 +7,7 @@ Asking takes a millisecond or so (NVML can take many), so it is never done by wh
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from functools import cache
 
 import psutil
 
+from engine.observing.cgroup import cpu_quota
 from engine.observing.gpu import gpus
 from engine.snapshot import AllocatorState, GpuState
 
@@ -79,10 +81,10 @@ def machine() -> Machine:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use: its cpuset, and no more than the container's quota."""
+    shown = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = cpu_quota()
+    return min(shown or 1, math.ceil(quota.cores) if quota is not None else shown or 1)
 
 
 def torch_cuda() -> AllocatorState | None:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import theilslopes
 
 from engine.core import Engine, completion
+from engine.observing.cgroup import CpuQuota, cpu_quota, throttled_share
 from engine.observing.telemetry import STEP_PARTS, StepRecord
 from engine.request import STAGES, SamplingParams
 from playbooks.diagnosis import StepCurve
@@ -43,6 +44,7 @@ LATE = {"p50": (25.0, 0.10), "mean": (50.0, 0.25)}
 """Milliseconds that the generator may be late, or this share of the TTFT where that is more: a
 thread of this process may wait for the interpreter, and for a core that others have."""
 Progress = Callable[[int, int], None]
+ReadQuota = Callable[[], CpuQuota | None]
 
 
 # --- watching ------------------------------------------------------------------------------
@@ -190,6 +192,7 @@ def examine(
     target: type[EmbeddedTarget] = TextTarget,
     tpot_objective_ms: float | None = None,
     progress: Progress = lambda *_: None,
+    quota: ReadQuota = cpu_quota,
 ) -> Examined:
     """Run the load on a running engine that nobody else uses.
 
@@ -198,17 +201,20 @@ def examine(
     curve = decode_curve(engine)
     engine.reset()
     pages, logs = PoolWatch(), LogWatch()
-    before = _Counters.of(engine)
+    before, held = _Counters.of(engine), quota()
 
     def show(seen: LoadProgress) -> None:
         progress(seen.done, seen.total or 0)
 
     with pages.on(engine), logs.on():
         result = run_load(target(engine, "check"), spec, show)
+    now = quota()
     summary, times = summarize(result), stage_times(result.records)
     facts = {
         "curve": curve,
         "tpot_objective_ms": tpot_objective_ms or engine.config.tpot_objective_ms,
+        "throttled_share": throttled_share(held, now),
+        "cpu_quota": now.cores if now is not None else None,
         "kv_usage": pages.mean(pages.usage),
         "kv_waste": pages.mean(pages.waste),
         **_load_facts(summary, times),

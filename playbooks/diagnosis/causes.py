@@ -36,6 +36,8 @@ CAUSES = (
     Cause("outlier_channel_quantised", ("mean_kld", "suspects"), trust.outlier_channel,
           "K channels that stand out lose the others' precision"),
     Cause("leak", ("growth",), trust.leak, "something is not given back"),
+    Cause("container_throttled", ("throttled_share",), service.container_throttled,
+          "the container's CPU quota holds the machine back"),
     Cause("generator_bound", ("generator_late_ms",), service.generator_bound,
           "the load generator was the limit, not the engine"),
     Cause("logging_overhead", ("logging_share",), service.logging_overhead,

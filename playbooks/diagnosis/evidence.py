@@ -83,6 +83,10 @@ class Evidence:
     """The same for the batch's size."""
     token_limited_share: float | None = None
     """The same for the step's tokens."""
+    throttled_share: float | None = None
+    """Of the periods of the container's CPU quota, those in which it was spent; 0: no quota."""
+    cpu_quota: float | None = None
+    """Cores; None: no quota."""
     busy_share: float | None = None
     """Of the time, steps."""
     token_gain: float | None = None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
+from engine.observing import cgroup
 from engine.paths import user_folder
 
 PACKAGES = (
@@ -72,6 +73,8 @@ class CpuFacts:
     mhz: float | None = None
     mhz_max: float | None = None
     governor: str | None = None
+    quota: cgroup.CpuQuota | None = None
+    """Of the container."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,7 @@ def cpu() -> CpuFacts:
     return CpuFacts(
         model=model[1] if model else platform.processor() or None,
         cores=cores(),
+        quota=cgroup.cpu_quota(),
         flags=tuple(flag for flag in FLAGS if flag in have),
         mhz=clock.current if clock and clock.current else None,
         mhz_max=clock.max if clock and clock.max else None,
@@ -293,14 +297,13 @@ def memory() -> MemoryFacts:
     import psutil
 
     whole, swap = psutil.virtual_memory(), _tried(psutil.swap_memory)
-    limit = (_read("/sys/fs/cgroup/memory.max") or "").strip()
     folder = next((p for p in (user_folder(), *user_folder().parents) if p.exists()), Path("/"))
     disk = _tried(lambda: shutil.disk_usage(folder))
     return MemoryFacts(
         total=int(whole.total),
         available=int(whole.available),
         swap_used=int(swap.used) if swap else None,
-        limit=int(limit) if limit.isdigit() else None,
+        limit=cgroup.memory_limit(),
         disk_free=disk.free if disk else None,
         open_files=_open_files(),
     )

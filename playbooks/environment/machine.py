@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.observing.cgroup import CpuQuota
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.environment.facts import Facts
 from playbooks.environment.table import CompatibilityTable
@@ -15,6 +16,8 @@ LEAST_DISK = GIB
 LEAST_FILES = 1024
 SWAP_MUCH = GIB
 HOT_C = 85.0
+THROTTLED = 0.1
+"""Of the periods."""
 SLOW_CLOCK = 0.6
 """Of the highest clock."""
 
@@ -69,6 +72,7 @@ def judge_cpu(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         )
     else:
         yield Check("cpu", PASS, name, ", ".join(cpu.flags))
+    yield _quota(cpu.quota)
     if cpu.mhz is None or cpu.mhz_max is None:
         yield Check(
             "cpu_clock",
@@ -91,6 +95,18 @@ def judge_cpu(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
             f"{cpu.mhz:.0f} of {cpu.mhz_max:.0f} MHz",
             f"governor {cpu.governor or 'unknown'}",
         )
+
+
+def _quota(quota: CpuQuota | None) -> Check:
+    if quota is None:
+        return Check("cpu_quota", SKIP, "none", "no container holds the CPU time back")
+    name, stood = f"{quota.cores:g} cores", (quota.throttled or 0) / max(quota.periods or 0, 1)
+    counted = f"stood still in {quota.throttled} of {quota.periods} periods so far"
+    seen = counted if quota.periods else "by the container's quota"
+    if quota.cores >= 1 and stood < THROTTLED:
+        return Check("cpu_quota", PASS, name, seen)
+    remedy = "raise the container's CPU limit; a step that meets it waits for the next period"
+    return Check("cpu_quota", WARN, name, seen, remedy)
 
 
 def judge_memory(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:

@@ -209,6 +209,11 @@ def _slow_machine(ground: Ground) -> Alteration:
     )
 
 
+def _spent_quota(ground: Ground) -> Alteration:
+    quota = fault_patches.SpentQuota()
+    return Alteration(quota=quota.read, touch=quota.touch)
+
+
 def _cap_past_knee(ground: Ground) -> Alteration:
     """A batch of four knees; where the machine's own is far away a slower machine has one."""
     cap = PAST_KNEE * 4
@@ -303,6 +308,7 @@ FAULTS = {
         Fault("low_cap", "cap_bound", "two rows at most", _low_cap),
         Fault("small_budget", "token_budget_bound", "four tokens a step", _small_budget),
         Fault("slow_machine", "compute_bound", "rows that cost too much", _slow_machine),
+        Fault("spent_quota", "container_throttled", "a CPU quota of half a core", _spent_quota),
         Fault("cap_past_knee", "over_saturated", "a cap of four knees", _cap_past_knee),
         Fault("promise", "batch_too_large_for_objective", "a time per token that a batch "
               "of eight cannot keep", _promise),

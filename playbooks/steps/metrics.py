@@ -42,6 +42,7 @@ LOAD: Metrics = {
     "kv_limited_share": "of the steps, those without room in the KV cache",
     "batch_limited_share": "of the steps, those with a full batch",
     "token_limited_share": "of the steps, those full of tokens",
+    "throttled_share": "of the container's CPU periods, those in which its quota was spent",
     "busy_share": "of the time, steps",
     "token_gain": "gain of twice the tokens a step",
     "tpot_ms": "median time per token",
@@ -60,7 +61,8 @@ LOAD: Metrics = {
 }
 LOAD_FACTS = (
     "mean_running", "waiting_share", "kv_limited_share", "batch_limited_share",
-    "token_limited_share", "busy_share", "token_gain", "tpot_ms", "queue_share", "tokenize_share",
+    "token_limited_share", "throttled_share", "busy_share", "token_gain", "tpot_ms", "queue_share",
+    "tokenize_share",
     "logging_share", "preemption_tax", "kv_usage", "kv_waste", "prefix_expected",
     "prefix_hit_ratio", "generator_late_ms", "curve",
 )  # fmt: skip

@@ -31,7 +31,7 @@ HEALTHY = Evidence(
     token_limited_share=0.02, busy_share=0.97, token_gain=0.5, token_budget=256, tpot_ms=40.0,
     queue_share=0.05, tokenize_share=0.01, decode_share=0.7, logging_share=0.0,
     log_lines_per_request=0.0, preemption_tax=0.0, kv_usage=0.1, kv_waste=0.1,
-    prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0,
+    prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0, throttled_share=0.0,
     curve=StepCurve(20.0, 2.0), growth=(), mean_kld=1e-4, suspects=(), clipped=0.0,
     mixed_answers=0, broken_versions=(),
 )  # fmt: skip
@@ -41,6 +41,7 @@ SICK = {
     "static_scale_clips": {"clipped": 0.05},
     "outlier_channel_quantised": {"mean_kld": 0.05, "suspects": ("layer 3 head 0 channel 7",)},
     "leak": {"growth": (Growth("pages", "ledger", 0.3, 0.2),)},
+    "container_throttled": {"throttled_share": 0.4, "cpu_quota": 0.5},
     "generator_bound": {"generator_late_ms": 40.0},
     "logging_overhead": {"logging_share": 0.1, "log_lines_per_request": 12.0},
     "tokenizer_bound": {"tokenize_share": 0.5},

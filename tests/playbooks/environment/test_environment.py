@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine.errors import ConfigError
+from engine.observing.cgroup import CpuQuota
 from playbooks.environment import facts as reading
 from playbooks.environment.cuda import runs_on
 from playbooks.environment.facts import (
@@ -181,6 +182,10 @@ def test_healthy_tuples_have_no_complaint():
         (replace(CPU, python="3.10.9"), "python", "fail", "3.11"),
         (replace(CPU, python="3.19.0"), "python", "warn", "nobody has tried"),
         (replace(CPU, libc="glibc 2.17"), "libc", "fail", "2.28"),
+        (replace(CPU, cpu=replace(CPU.cpu, quota=CpuQuota(0.5, 100, 80))), "cpu_quota", "warn",
+         "80 of 100 periods"),
+        (replace(CPU, cpu=replace(CPU.cpu, quota=CpuQuota(4.0, 100, 2))), "cpu_quota", "pass",
+         "2 of 100 periods"),
         (replace(CPU, libc=None), "libc", "skip", "not glibc"),
         (replace(CPU, compiler=None, compiler_error="no C compiler"), "compiler", "warn", "no C"),
         (replace(CPU, cpu=replace(CPU.cpu, flags=("f16c",))), "cpu", "warn", "no AVX2"),
