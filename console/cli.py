@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from console.commands.index import Commands
+from console.commands.streams import say, take_any_encoding
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError, ModelError, RequestError
 
@@ -34,12 +35,13 @@ def root(
 
 
 def fail(text: str, code: Exit) -> NoReturn:
-    typer.echo(f"evewatch: {text}", err=True)
+    say(f"evewatch: {text}")
     sys.exit(code)
 
 
 def main() -> None:
     """Run a command; errors become one line on standard error and an exit code."""
+    take_any_encoding()
     try:
         app()
     except (ConfigError, ModelError, RequestError) as error:
@@ -48,6 +50,3 @@ def main() -> None:
         fail(str(error), Exit.UNREACHABLE)
     except KeyboardInterrupt:
         fail("interrupted", Exit.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; nobody is left to tell
-        sys.exit(Exit.PASSED)

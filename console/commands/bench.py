@@ -47,7 +47,7 @@ def bench(
             report = _with_console(config, step, repeats, check_crosstalk, progress)
         else:
             report = run_bench(config, step, repeats, check_crosstalk, progress)
-    output.finish(report)
+    output.finish(report, keep=True)
     if check_crosstalk and report["crosstalk"]["mixed"]:
         raise typer.Exit(Exit.GATE_FAILED)
 

@@ -102,7 +102,7 @@ def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Sit
         return Site(config)
     from playbooks.checkup.site import UrlSite
 
-    engine.refuse(f"sets the embedded engine, and the target is {target}")
+    engine.refuse_at(target)
     site = UrlSite(target, api, token)
     site.spec  # noqa: B018 - refuses an address that cannot be
     return site

@@ -11,6 +11,7 @@ import typer
 from console.commands.engine_flags import EngineFlags
 from console.commands.options import ShippedOrFile, Token, command_options, duration
 from console.commands.output import Output, write_text
+from console.commands.streams import say
 from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 
@@ -104,8 +105,11 @@ def checklist_run(
     elif target == "embedded":
         took, automatic = _of_embedded(checklist, engine, requests, output)
     else:
-        engine.refuse(f"sets the embedded engine, and the target is {target}")
+        from engine.remote.address import shown
+
+        engine.refuse_at(target)
         took, automatic = _of_url(checklist, target, lasting, token)
+        target = shown(target)
     if ask if ask is not None else sys.stdin.isatty() and not output.as_json:
         given |= _ask(checklist, automatic, given, sign_off)
     report = conclude(checklist, automatic, given, target, took, sign_off)
@@ -167,9 +171,9 @@ def _ask(
     for item in unseen:
         if item.id in given:
             continue
-        typer.echo(f"\n{item.text}\n  why: {item.why} ({item.owner})", err=True)
+        say(f"\n{item.text}\n  why: {item.why} ({item.owner})")
         if item.command:
-            typer.echo(f"  find out: {item.command}", err=True)
+            say(f"  find out: {item.command}")
         reply = typer.prompt("  yes, no, n/a, or empty to leave it open", "", err=True,
                              show_default=False).strip().lower()  # fmt: skip
         word = {"y": "yes", "n": "no", "na": "n/a"}.get(reply, reply)
@@ -177,7 +181,7 @@ def _ask(
             continue
         note = typer.prompt("  note", "", err=True, show_default=False).strip()
         if word == "n/a" and not note:
-            typer.echo("  left open: n/a needs a note that says why", err=True)
+            say("  left open: n/a needs a note that says why")
             continue
         found[item.id] = Answer(word, by, note)
     return found

@@ -88,6 +88,12 @@ class EngineFlags:
             if name not in but:
                 raise ConfigError(f"{_flag(name)}: {why}")
 
+    def refuse_at(self, target: str, *but: str) -> None:
+        """Raises ConfigError for what was given and has no meaning for a target elsewhere."""
+        from engine.remote.address import shown
+
+        self.refuse(f"sets the embedded engine, and the target is {shown(target)}", *but)
+
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}" if name in FLAGS else f"--set {name}"

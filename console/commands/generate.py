@@ -59,6 +59,9 @@ def generate(
 
 def _follow(engine: Engine, stream: Stream, echo: bool) -> dict[str, Any]:
     """Take the answer as it comes; RequestError when it was refused or broke off."""
+    from playbooks.reports.text import clean_lines
+
+    shown = clean_lines if sys.stdout.isatty() else str  # a model's letters steer no terminal
     pieces: list[str] = []
     tokens, reason = 0, None
     try:
@@ -69,7 +72,7 @@ def _follow(engine: Engine, stream: Stream, echo: bool) -> dict[str, Any]:
             tokens += len(event.token_ids)
             reason = event.finish_reason
             if echo:
-                sys.stdout.write(event.text)
+                sys.stdout.write(shown(event.text))
                 sys.stdout.flush()
     except KeyboardInterrupt:
         engine.cancel(stream.request_id)

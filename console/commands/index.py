@@ -5,6 +5,8 @@ A command is imported when it is called: `evewatch --help` reads this file and n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -13,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from console.commands.streams import drop_output
+from console.exits import Exit
 from engine.errors import ConfigError
 
 HEADINGS = {
@@ -105,16 +109,24 @@ class Commands(TyperGroup):
                 formatter.write_dl([(f"{name:<9}", line) for name, line in lines.items()])
 
     def make_context(self, *args: Any, **more: Any) -> Any:
-        try:
+        with _plain_errors():
             return super().make_context(*args, **more)
-        except typer.TyperException as error:
-            raise _refusal(error) from None
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _plain_errors():
             return super().invoke(ctx)
-        except typer.TyperException as error:
-            raise _refusal(error) from None
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What is wrong with a command line in one line; a reader that has gone is no error."""
+    try:
+        yield
+    except typer.TyperException as error:
+        raise _refusal(error) from None
+    except BrokenPipeError:
+        drop_output()
+        raise typer.Exit(Exit.PASSED) from None
 
 
 @cache

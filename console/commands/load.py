@@ -128,10 +128,10 @@ def load(
     if embedded:
         report = _on_engine(config, spec, jsonl, output)
     else:
-        engine.refuse(f"sets the embedded engine, and the target is {target}", "model")
+        engine.refuse_at(target, "model")
         there = _remote(target, api, engine.model, token_ids, token, max_context)
         report = _run(there, spec, jsonl, output)
-    output.finish(report)
+    output.finish(report, keep=True)
     raise typer.Exit(exit_code(report))
 
 

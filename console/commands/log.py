@@ -11,6 +11,7 @@ import typer
 
 from console.commands.options import command_options
 from console.commands.output import Output, write_text
+from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
 
@@ -142,7 +143,7 @@ def log_add(
     )
     record = log.append(decision_on(origin, record) if origin else record)
     for notice in log.notices:
-        typer.echo(f"evewatch: {notice}", err=True)
+        say(f"evewatch: {notice}")
     from console.commands.logview import show_pages
     from playbooks.optlog.export import report_of
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.commands.streams import drop_output, say
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Output:
     def note(self, text: str) -> None:
         """For people who look on; nothing that must be known."""
         if not self.quiet:
-            typer.echo(f"evewatch: {text}", err=True)
+            say(f"evewatch: {text}")
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -104,6 +105,15 @@ class Output:
         if log is not None and not self.no_log:
             paths = (*kept, *self.files)
             self._log(lambda: log(tuple(str(path.resolve()) for path in paths)))
+        try:
+            self._show(report, show)
+            sys.stdout.flush()
+        except BrokenPipeError:  # nobody reads on; the exit code still tells what was found
+            drop_output()
+        if failed is not None:
+            raise failed
+
+    def _show(self, report: Report, show: Callable[[], None] | None) -> None:
         if self.as_json:
             sys.stdout.write(as_line(report))
         elif show is not None:
@@ -112,8 +122,6 @@ class Output:
             from console.commands.terminal import show_report
 
             show_report(report)
-        if failed is not None:
-            raise failed
 
     def _keep(self, report: Report) -> tuple[Path, ...]:
         from playbooks.reports import results
@@ -143,9 +151,9 @@ class Output:
         try:
             written = [log.append(record) for record in make()]
         except ConfigError as error:
-            typer.echo(f"evewatch: not in the log: {error}", err=True)
+            say(f"evewatch: not in the log: {error}")
         for notice in log.notices:
-            typer.echo(f"evewatch: {notice}", err=True)
+            say(f"evewatch: {notice}")
         if written:
             ids = ", ".join(record.id[:8] for record in written)
             self.note(f"logged as {ids}; `evewatch log show {written[-1].id[:8]}`")

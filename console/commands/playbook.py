@@ -60,7 +60,7 @@ def playbook_validate(output: Output, name: ShippedOrFile) -> None:
     book = spec.load(name)
     report = {"schema": 1, "kind": "playbook_validation", "name": book.name, "valid": True,
               "steps": len(book.steps)}  # fmt: skip
-    output.finish(report, show=lambda: typer.echo(f"{book.name}: valid, {len(book.steps)} steps"))
+    output.finish(report, show=lambda: print(f"{book.name}: valid, {len(book.steps)} steps"))
 
 
 @playbook_app.command("types")
@@ -84,11 +84,11 @@ def playbook_types(output: Output) -> None:
 
     def show() -> None:
         for name, row in types.items():
-            typer.echo(f"\n{name}: {row['about']}")
+            print(f"\n{name}: {row['about']}")
             for field, told in row["parameters"].items():
                 default = "" if told["default"] in (None, (), "") else f" [{told['default']}]"
-                typer.echo(f"  {field:<19}{told['about']}{default}")
-            typer.echo(f"  gives {', '.join(row['metrics'])}")
+                print(f"  {field:<19}{told['about']}{default}")
+            print(f"  gives {', '.join(row['metrics'])}")
 
     output.finish({"schema": 1, "kind": "step_types", "types": types}, show=show)
 
@@ -100,7 +100,7 @@ def playbook_schema(output: Output) -> None:
     from playbooks.runs import schema
 
     found = schema.playbook_schema()
-    output.finish(found, show=lambda: typer.echo(json.dumps(found, indent=2, ensure_ascii=False)))
+    output.finish(found, show=lambda: print(json.dumps(found, indent=2, ensure_ascii=False)))
 
 
 @playbook_app.command("new")
@@ -127,9 +127,7 @@ def playbook_new(
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
     report = {"schema": 1, "kind": "playbook_new", "file": str(path), "from": source}
-    output.finish(
-        report, show=lambda: typer.echo(f"{path} written; `evewatch check {path}` runs it")
-    )
+    output.finish(report, show=lambda: print(f"{path} written; `evewatch check {path}` runs it"))
 
 
 @playbook_app.command("selftest")

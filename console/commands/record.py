@@ -67,6 +67,7 @@ def record(
     file = output.take(SUFFIX)
     recorded = _engine(target, token, engine, seed)
     driver = traffic(recorded, load, None, rate, seed) if target == EMBEDDED else None
+    target = getattr(recorded, "url", target)  # without what is secret in an address
     recorded.start()
     try:
         if driver is not None:
@@ -105,11 +106,11 @@ def _engine(target: str, token: str | None, flags: EngineFlags, seed: int) -> An
         return Engine(flags.config(kv_memory="256M"))
     from engine.remote import attach
 
-    flags.refuse(f"sets the embedded engine, and the target is {target}")
+    flags.refuse_at(target)
     remote = attach(target, token)
     source = remote.poll().source
     if source.state not in ("live", "stale"):
-        raise EngineError(f"{target}: {source.state.value.replace('_', ' ')}: {source.reason}")
+        raise EngineError(f"{remote.url}: {source.state.value.replace('_', ' ')}: {source.reason}")
     return remote
 
 

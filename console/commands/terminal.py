@@ -57,11 +57,17 @@ def show_document(doc: Document) -> None:
         page.paragraph(f"note: {text}", "yellow")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Not the exit code of a failed gate, which is the library's way."""
+        raise BrokenPipeError
+
+
 class Page:
     """Standard output, for text that is not ours."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._console = _Console(highlight=False, markup=False, emoji=False)
         self.width = min(self._console.width, WIDEST)
         """Of charts."""
         if not self._console.is_terminal:

@@ -13,6 +13,7 @@ import typer
 from console.commands.appearance import Lang, Theme
 from console.commands.options import TokenVariable, command_options, duration
 from console.commands.output import Output
+from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
 
@@ -161,10 +162,10 @@ def _show(report: dict[str, Any]) -> None:
     from console.renderables.format import clean
 
     for target in report["targets"]:
-        typer.echo(_line(target))
+        print(_line(target))
     for group in report["groups"]:
         if len(group["replicas"]) > 1:
-            typer.echo(clean(f"{group['name']}: {group['verdict']}"))
+            print(clean(f"{group['name']}: {group['verdict']}"))
 
 
 def _line(target: dict[str, Any]) -> str:
@@ -194,7 +195,7 @@ def _recording(fleet: Fleet, path: Path) -> ExitStack:
     def end(recorder: RecorderThread) -> None:
         recorder.stop()
         if recorder.error is not None:
-            typer.echo(f"evewatch: the recording broke off: {recorder.error}", err=True)
+            say(f"evewatch: the recording broke off: {recorder.error}")
 
     with ExitStack() as stack:
         for engine in fleet.engines.values():

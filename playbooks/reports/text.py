@@ -28,6 +28,11 @@ def _visible(char: str) -> str:
     return chr(0x2400 + code) if code < 0x20 else "�"
 
 
+def clean_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
 def one_line(text: str, width: int) -> str:
     """Clean, at most `width` characters: the middle goes, for what is asked comes last."""
     text = clean(" ".join(text.split()))
@@ -39,7 +44,7 @@ def csv_cell(value: object) -> object:
     """Numbers as they are; a text that a spreadsheet would compute begins with an apostrophe."""
     if not isinstance(value, str):
         return "" if value is None else value
-    text = "\n".join(map(clean, value.split("\n")))
+    text = clean_lines(value)
     return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
 
 

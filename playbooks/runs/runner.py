@@ -297,7 +297,7 @@ class _PlaybookRun:
         findings = self.findings()
         target = self.target
         about = (
-            {"kind": "url", "url": target.url}
+            {"kind": "url", "url": target.spec.address.shown}
             if isinstance(target, UrlSite)
             else {"kind": "embedded", "config": target.config.to_dict()}
         )

@@ -154,7 +154,7 @@ def run_checklist(site: UrlSite, params: models.ChecklistStep, clock: StepClock)
     given = book.read_answers(Path(params.answers)) if params.answers else {}
     seen = step.observe_url(site.spec.base, LOOK_S, site.key)
     found = step.answer_all(listed, seen, None, None)
-    return checklist_outcome(listed, found, given, site.url, seen.seconds)
+    return checklist_outcome(listed, found, given, site.spec.address.shown, seen.seconds)
 
 
 def run_canary(site: UrlSite, params: models.CanaryStep, clock: StepClock) -> StepOutcome:

@@ -1,0 +1,49 @@
+"""Standard output and error, whatever is behind them: any encoding, or a reader that has gone."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+
+ERRORS = "evewatch"
+"""Name of the error handler that writes what an encoding has not in letters that it has."""
+PLAIN = {
+    "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "≥": ">=", "≤": "<=", "→": "->",
+    "←": "<-", "•": "*", "·": "-", "±": "+-", "Δ": "d", "σ": "s", "µ": "u", "☐": "[ ]", "☑": "[x]",
+    "☒": "[!]", "┊": ":", "│": "|", "─": "-", "█": "#", "░": ".", "▒": ":", "▓": "%", "“": '"',
+    "”": '"', "’": "'", "²": "2", "⁻": "-", "°": " deg",
+}  # fmt: skip
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError), "only writing needs it"
+    missing = error.object[error.start : error.end]
+    return "".join(PLAIN.get(char, "?") for char in missing), error.end
+
+
+def take_any_encoding() -> None:
+    """From now on no text ends this process for the encoding of where it goes."""
+    codecs.register_error(ERRORS, _in_plain_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=ERRORS)
+
+
+def say(text: str) -> None:
+    """A line on standard error. One that nobody reads any more is no failure."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _drop(2)
+
+
+def drop_output() -> None:
+    """The reader of standard output has gone: what follows goes nowhere."""
+    _drop(1)
+
+
+def _drop(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
