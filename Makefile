@@ -32,7 +32,7 @@ run: setup
 	@$(VENV)/bin/evewatch up
 
 test: setup
-	$(VENV)/bin/python -m pytest -n auto
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 lint: setup
 	$(VENV)/bin/ruff check .
