@@ -89,7 +89,7 @@ class Chat:
                     return FinishReason.TIMEOUT
                 if data.strip() == DONE:
                     break
-                reason = self._take(event_of(data)) or reason
+                reason = self._take(event_of(data), reason)
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise EngineError(f"{BROKE_OFF}: {self._client.reason(error)}") from error
         except BadStream as error:
@@ -100,16 +100,16 @@ class Chat:
             raise EngineError("the server ended it with an error")
         return reason
 
-    def _take(self, event: dict[str, Any]) -> FinishReason | None:
-        """Pass the event's text on; the answer's end, if this is it."""
+    def _take(self, event: dict[str, Any], reason: FinishReason | None) -> FinishReason | None:
+        """Pass the event's text on; the answer's end up to here, which more text undoes."""
         if error := error_of(event):
             raise EngineError(one_line(error))
-        reason = None
         for choice in event.get("choices") or ():
-            if text := text_of(choice):
+            text, end = text_of(choice), end_of(choice)
+            if text:
                 self.stream.put(text, (0,))  # ids are not told; an event is about one token
-            if end := end_of(choice):
-                reason = ENDS[end.lower()]
+            if text or end:
+                reason = ENDS[end.lower()] if end else None
         return reason
 
 

@@ -221,6 +221,8 @@ async def _refuse_errors(response: httpx.Response) -> None:
         if len(text) >= COMPLAINT_BYTES:
             break
     detail = said(text) or "no text"
+    if 300 <= response.status_code < 400:
+        detail = f"it redirects to {shown(response.headers.get('location', 'nowhere'))}"
     if response.status_code != 200:
         raise Failed(f"http_{response.status_code}", detail)
     raise Failed("not_streamed", f"answered with {kind or 'no content type'}: {detail}")

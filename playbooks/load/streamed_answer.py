@@ -43,9 +43,11 @@ class StreamedAnswer:
             raise Failed("api_error", one_line(error))
         self._usage.take(event)
         for choice in event.get("choices") or ():
-            if _has_output(choice.get("delta") if self._chat else choice):
+            end, wrote = end_of(choice), _has_output(choice.get("delta") if self._chat else choice)
+            if wrote:
                 self._record.events.append(now)
-            self._record.finish_reason = end_of(choice) or self._record.finish_reason
+            if end or wrote:  # what is followed by more was no end
+                self._record.finish_reason = end
             self._last = str(choice.get("finish_reason") or self._last)
 
     def finish(self) -> None:

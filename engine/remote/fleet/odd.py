@@ -21,7 +21,7 @@ TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
-class Metric:
+class ReplicaMetric:
     name: str
     unit: str
     read: Callable[[Snapshot], float | None]
@@ -37,11 +37,11 @@ def _in_flight(snapshot: Snapshot) -> float | None:
 
 
 METRICS = (
-    Metric("queue", "", lambda s: s.queue.waiting, 4.0),
-    Metric("KV usage", "%", lambda s: _percent(s.kv.usage), 15.0),
-    Metric("TTFT p50", "ms", lambda s: s.latency.ttft_ms.p50, 100.0),
-    Metric("TPOT p50", "ms", lambda s: s.latency.tpot_ms.p50, 10.0),
-    Metric("requests inside", "", _in_flight, 4.0, low=True),
+    ReplicaMetric("queue", "", lambda s: s.queue.waiting, 4.0),
+    ReplicaMetric("KV usage", "%", lambda s: _percent(s.kv.usage), 15.0),
+    ReplicaMetric("TTFT p50", "ms", lambda s: s.latency.ttft_ms.p50, 100.0),
+    ReplicaMetric("TPOT p50", "ms", lambda s: s.latency.tpot_ms.p50, 10.0),
+    ReplicaMetric("requests inside", "", _in_flight, 4.0, low=True),
 )
 
 
@@ -77,7 +77,7 @@ def odd_ones(snapshots: Mapping[str, Snapshot]) -> list[Oddity]:
     return sorted((o for o in found if o.replica == worst), key=lambda o: -o.score)
 
 
-def _odd_in(metric: Metric, snapshots: Mapping[str, Snapshot]) -> list[Oddity]:
+def _odd_in(metric: ReplicaMetric, snapshots: Mapping[str, Snapshot]) -> list[Oddity]:
     read = {name: metric.read(snapshot) for name, snapshot in snapshots.items()}
     values = {name: value for name, value in read.items() if value is not None}
     found = []
@@ -91,7 +91,7 @@ def _odd_in(metric: Metric, snapshots: Mapping[str, Snapshot]) -> list[Oddity]:
     return found
 
 
-def _score(metric: Metric, value: float, others: Sequence[float]) -> float:
+def _score(metric: ReplicaMetric, value: float, others: Sequence[float]) -> float:
     if not others:
         return 0.0
     middle = median(others)

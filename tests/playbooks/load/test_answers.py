@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from load_stub import DONE, ScriptedTransport, event, load_on, stream_of, token
+from playbooks.canary.evidence import Sample
 from playbooks.load.summary import summarize
 
 # --- an end is an end ---------------------------------------------------------------------------
@@ -74,6 +75,13 @@ def test_a_cut_before_done_breaks_the_answer_and_one_after_it_does_not():
     assert cut["errors"] == {"dropped": 5}
     after = summarize(load_on(Cut(lambda body: [0.1, whole, DONE]), requests=5))
     assert after["requests"]["completed"] == 5
+
+
+def test_an_end_that_is_followed_by_more_was_none():
+    def script(body):
+        return [0.1, chunk_of("Hel", "stop", False), chunk_of("lo", None, False)]
+
+    assert summarize(load_on(ScriptedTransport(script), requests=5))["errors"] == {"dropped": 5}
 
 
 # --- bookkeeping never spoils an answer ---------------------------------------------------------
@@ -167,6 +175,13 @@ def test_our_own_limits_are_counted_apart_and_named(number, arrivals):
     assert (found["requests"]["failed"], found["requests"]["client_limit"]) == (0, 50)
     assert found["verdict"] == "inconclusive"
     assert "this machine has no more" in found["reasons"][0]
+
+
+def test_what_this_machine_cannot_send_is_no_fault_of_a_canary():
+    result = load_on(at_a_limit(errno.EMFILE), requests=10)
+    samples = [Sample.of(record, lambda start, end: 0) for record in result.records]
+    assert sum(sample is None for sample in samples) == 5
+    assert not any(sample.is_fault or sample.error for sample in samples if sample is not None)
 
 
 @pytest.mark.parametrize("number", [errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH])
