@@ -82,6 +82,7 @@ def serve(
 
 def _run(limits: ServerSettings, flags: EngineFlags, output: Output) -> Exit:
     config = flags.config()
+    from console.server.openfiles import within_open_files
     from console.server.run import address, bind
     from console.server.run import serve as run
     from engine.core import Engine
@@ -92,6 +93,9 @@ def _run(limits: ServerSettings, flags: EngineFlags, output: Output) -> Exit:
         note_backend(engine, output)
         name = limits.served_name or engine.loaded.spec.name
         output.note(f"{name} at {address(listener)}/v1; Ctrl-C drains")
+        allowed = within_open_files(limits).max_connections
+        if allowed < limits.max_connections:
+            output.note(f"at most {allowed} connections: the limit of open files allows no more")
         ended = run(engine, limits, listener)
     return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.PASSED
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from console.server.errors import ApiError, unavailable
+from console.server.openfiles import ACCEPTED_AT_ONCE
 from console.server.settings import ServerSettings
+
+LINGER_S = 0.1
+LINGERING_MOST = 2 * ACCEPTED_AT_ONCE
+IDLE_S = 0.2
+"""A connection without a request for so long gives its place to a new one when all are taken."""
 
 
 class Corked:
@@ -49,7 +55,8 @@ class Corked:
 
 class LimitedProtocol(H11Protocol):
     limits = ServerSettings()
-    """Set by `protocol_with`."""
+    lingering: ClassVar[set[LimitedProtocol]] = set()
+    """Refused, and read for a moment longer. Both are set by `protocol_with`."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -61,20 +68,41 @@ class LimitedProtocol(H11Protocol):
         connection = transport.get_extra_info("socket")
         if connection is not None:  # asyncio does it only for sockets that it has bound itself
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._idle_since = self.loop.time()
         self._head: asyncio.TimerHandle | None = None
         self._write: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.limits.max_connections:
+        if len(self.connections) > self.limits.max_connections and not self._take_idle_place():
             self._refuse(unavailable("too many connections; try later"))
             return
         self._expect_head()
 
+    def _take_idle_place(self) -> bool:
+        """Close the connection that has been without a request for longest, if there is one."""
+        idle = [c for c in self.connections if isinstance(c, LimitedProtocol) and c.idle_s > IDLE_S]
+        if not idle:
+            return False
+        longest = max(idle, key=lambda connection: connection.idle_s)
+        if longest.cycle is None:
+            longest._refuse(unavailable("too many connections; try later"))
+        else:  # it has had its answer
+            longest.transport.close()
+        return True
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds without a request; 0 while there is one, and while it is being closed."""
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        closing = self in self.lingering or self.transport.is_closing()
+        return 0.0 if under_way or closing else self.loop.time() - self._idle_since
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget("_head")
         self._forget("_write")
+        self.lingering.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self in self.lingering:
             return
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
@@ -84,6 +112,7 @@ class LimitedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._forget("_head")
+        self._idle_since = self.loop.time()
         super().on_response_complete()
 
     # --- a head that never comes --------------------------------------------------------
@@ -146,8 +175,13 @@ class LimitedProtocol(H11Protocol):
         except h11.LocalProtocolError:  # in the middle of another answer
             self.transport.abort()
             return
-        self.transport.close()
+        if len(self.lingering) < LINGERING_MOST:
+            # A socket that is closed with something unread resets, and takes the answer with it.
+            self.lingering.add(self)
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            self.transport.close()
 
 
 def protocol_with(limits: ServerSettings) -> type[LimitedProtocol]:
-    return type("Protocol", (LimitedProtocol,), {"limits": limits})
+    return type("Protocol", (LimitedProtocol,), {"limits": limits, "lingering": set()})

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from console.server.app import build_app
+from console.server.openfiles import ACCEPTED_AT_ONCE, within_open_files
 from console.server.protocol import protocol_with
 from console.server.settings import ServerSettings
 from console.server.warn import OncePerMinute
@@ -29,6 +30,8 @@ KEEP_ALIVE_S = 30
 a server never closes under a request."""
 SEND_BUFFER = 128 << 10
 """Bytes that the system keeps for a client that does not read; it would take megabytes."""
+BACKLOG = 1024
+"""Connections that the system keeps until they are taken."""
 GRACE_S = 5
 """For what was given up to tell its clients."""
 
@@ -60,11 +63,12 @@ def address(listener: socket.socket) -> str:
 
 class Server(uvicorn.Server):
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
-        self._settings = settings
+        self._settings = settings = within_open_files(settings)
         self._app = build_app(engine, settings)
         self.signal: int | None = None
         """The first that came."""
-        _calm("uvicorn.error")
+        for name in ("uvicorn.error", "asyncio"):
+            _calm(name)
         super().__init__(
             uvicorn.Config(
                 self._app,
@@ -78,9 +82,20 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(settings.drain_s) + GRACE_S,
+                backlog=ACCEPTED_AT_ONCE,
                 h11_max_incomplete_event_size=settings.max_header,
             )
         )
+
+    @property
+    def max_connections(self) -> int:
+        """As asked for, or as many as there can be files."""
+        return self._settings.max_connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # uvicorn's backlog is also what is accepted at once
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         admission = self._app.state.admission
@@ -172,7 +187,8 @@ def serve_in_thread(engine: Engine, settings: ServerSettings | None = None) -> R
 
 
 def _calm(name: str) -> None:
-    """uvicorn writes a line for every request that is no HTTP."""
+    """uvicorn writes a line for every request that is no HTTP, asyncio for every connection that
+    it has no file for."""
     logger = logging.getLogger(name)
     if not any(isinstance(known, OncePerMinute) for known in logger.filters):
         logger.addFilter(OncePerMinute())

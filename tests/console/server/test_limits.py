@@ -1,13 +1,19 @@
 """Who may ask, how much, and how long: every refusal in OpenAI's shape, the engine untouched."""
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
 import time
 
 import httpx
 import pytest
 
-from console.server import ServerSettings
+from console.server import ServerSettings, openfiles
 from engine.errors import ConfigError
+from repository import ROOT
 from served import serving
 from waiting import CEILING_S, until
 
@@ -16,6 +22,9 @@ SHORT = {"prompt": [5, 6], "max_tokens": 2, "temperature": 0}
 
 def settings(**changes):
     return ServerSettings(port=0, **{"drain_s": 1.0} | changes)
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def head(path="/v1/completions", length=0, **headers):
@@ -286,13 +295,85 @@ def test_only_so_many_connections():
     with serving(settings=settings(max_connections=2)) as served:
         wires = [served.wire() for _ in range(2)]
         for wire in wires:
-            wire.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" 200 " in wire.recv(1000)
+            wire.sendall(head(length=100) + b"{")  # under way
+        until(lambda: served.server.app.state.http.open == 2)
         with served.wire() as third:
-            assert answer_of(third)[0] == 503
+            third.sendall(HEALTH)
+            status, error = answer_of(third)
+            assert (status, error["type"]) == (503, "server_error")
         for wire in wires:
             wire.close()
         until(lambda: served.get("/health").status_code == 200)
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /hea", HEALTH])
+def test_a_connection_without_a_request_gives_its_place_to_a_new_one(first):
+    with serving(settings=settings(max_connections=1)) as served, served.wire() as idle:
+        idle.sendall(first)
+        until(lambda: served.get("/health").status_code == 200)
+        data = b""
+        while chunk := idle.recv(65536):
+            data += chunk
+        assert b" 200 " in data if first == HEALTH else b" 503 " in data
+
+
+OF_FEW_FILES = """
+import os, resource, sys
+from repository import ROOT
+from served import serving
+used = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 48, used + 48))
+with serving() as found:
+    print(found.server.port, found.server._server.max_connections, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc as Linux has them")
+def test_with_few_files_everybody_is_answered_or_refused_and_service_comes_back():
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
+    process = subprocess.Popen(
+        [sys.executable, "-c", OF_FEW_FILES], env=os.environ | {"PYTHONPATH": paths}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    port, most = map(int, process.stdout.readline().split())
+    assert 1 <= most < 48
+    took = []
+    content = json.dumps(SHORT | {"stream": True}).encode()
+    whole = head(length=len(content)) + content
+    with contextlib.ExitStack() as held:
+        for number in range(150):
+            wire = socket.create_connection(("127.0.0.1", port), timeout=10)
+            if number % 4:
+                held.callback(wire.close)
+            with contextlib.suppress(ConnectionError):  # refused already
+                wire.sendall((whole[:20], whole[:-3], whole, b"")[number % 4])
+            if number % 10 == 0:
+                start = time.monotonic()
+                assert asked(port) in (200, 503)
+                took.append(time.monotonic() - start)
+    until(lambda: asked(port) == 200)
+    assert max(took) < 1.0
+    assert asked(port, whole) == 200
+    _, said = process.communicate("", timeout=60)
+    assert process.returncode == 0 and said == ""
+
+
+def asked(port, request=HEALTH):
+    """The status of an answer, None when the connection was refused."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
+            wire.sendall(request)
+            return int(wire.recv(1000).split()[1])
+    except (ConnectionError, IndexError):
+        return None
+
+
+def test_no_room_for_a_connection_is_a_clear_error(monkeypatch):
+    monkeypatch.setattr(openfiles, "_raised", lambda more: openfiles._open_now() + 5)
+    with pytest.raises(ConfigError, match=r"the limit of open files is .*ulimit -n"):
+        openfiles.within_open_files(settings())
 
 
 def test_a_request_that_takes_too_long_is_504():
