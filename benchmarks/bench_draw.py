@@ -15,7 +15,7 @@ import time
 
 from console.app import Console, build_app
 from console.commands.headless_console import NullDriver
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 async def measure(size: tuple[int, int], ticks: int, keys: list[str]) -> tuple[float, float]:
     """Milliseconds of CPU and bytes written per tick."""
     clock = Clock()
-    app: Console = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
+    app: Console = build_app(DemoEngine(clock=clock), clock=clock, refresh_hz=0.001)
     app.driver_class = NullDriver
     async with app.run_test(headless=False, size=size) as pilot:
         await pilot.press(*keys)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from console.recording.recorder import About, Recorder
 from console.recording.replay import Replay
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 
 HZ = 4
 SEEKS = 25
@@ -34,7 +34,7 @@ class Clock:
 def record(path: Path, script: str, minutes: float) -> float:
     """Milliseconds of CPU that a look takes the recorder."""
     clock = Clock()
-    engine = FakeEngine(script, clock=clock)
+    engine = DemoEngine(script, clock=clock)
     recorder, spent = Recorder(path, About(script, HZ, engine.config), clock), 0.0
     for _ in range(round(minutes * 60 * HZ)):
         clock.now += 1 / HZ

@@ -73,7 +73,7 @@ class EngineLike(Protocol):
 
     def cancel(self, request_id: str) -> None: ...
 
-    def set_cap(self, n: int) -> None:
+    def set_cap(self, cap: int) -> None:
         """This and the other controls raise EngineError where the engine does not have them."""
 
     def set_dynamic(self, dynamic: bool) -> None: ...

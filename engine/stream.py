@@ -44,7 +44,8 @@ class Stream:
         self._items: deque[tuple[str, Sequence[int]]] = deque()
         self._logprobs: deque[TokenLogprobs] = deque()
         self._reader_waits = False
-        self._wake = threading.Event()
+        self._wake: threading.Event | None = None
+        """Of a reader that waits, or has."""
         self._reason: FinishReason | None = None
         self._error: str | None = None
         self._taken_last = False
@@ -67,7 +68,7 @@ class Stream:
     def put(self, text: str, token_ids: Sequence[int]) -> None:
         if self._reason is None:
             self._items.append((text, token_ids))
-            if self._reader_waits:
+            if self._reader_waits and self._wake is not None:
                 self._wake.set()
             if self._on_event is not None:
                 self._on_event()
@@ -86,7 +87,8 @@ class Stream:
             self._items.append((text, token_ids))
         self._error = error
         self._reason = reason
-        self._wake.set()
+        if self._wake is not None:
+            self._wake.set()
         if self._on_end is not None:
             with suppress(Exception):  # a reader that cannot be told is no reader any more
                 self._on_end()
@@ -167,15 +169,16 @@ class Stream:
         """A reader of the end alone is not woken for tokens: on a machine whose cores are all
         in the model, every waking would hold up a step."""
         end = None if timeout is None else time.monotonic() + timeout
+        wake = self._wake = self._wake or threading.Event()
         self._reader_waits = each_token
         try:
             while True:
-                self._wake.clear()
+                wake.clear()
                 if ready():
                     return True
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                self._wake.wait(left)
+                wake.wait(left)
         finally:
             self._reader_waits = False

@@ -97,9 +97,9 @@ def _limit(text: str | None) -> int | None:
 
 def _engine(target: str, token: str | None, flags: EngineFlags, seed: int) -> Any:
     if target == DEMO:
-        from engine.simulated.fake import FakeEngine
+        from engine.simulated.demo import DemoEngine
 
-        return FakeEngine(seed=seed)
+        return DemoEngine(seed=seed)
     if target == EMBEDDED:
         from engine.core import Engine
 

@@ -89,9 +89,9 @@ def up(
         raise ConfigError("--port: the scripted engine of --demo serves nobody; leave one out")
     if demo:
         from console.app import build_app
-        from engine.simulated.fake import FakeEngine
+        from engine.simulated.demo import DemoEngine
 
-        run_console(build_app(FakeEngine(seed=seed), readonly=readonly))
+        run_console(build_app(DemoEngine(seed=seed), readonly=readonly))
         return
     config = engine.config(kv_memory="256M")
     from console.app import build_app

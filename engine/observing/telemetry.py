@@ -92,9 +92,10 @@ class Ring:
         self.total += 1
 
     def since(self, start: float) -> np.ndarray:
-        """Rows no older than `start`, in no particular order."""
-        rows = self._rows[: min(self.total, len(self._rows))]
-        return rows[rows[:, 0] >= start]
+        """Rows no older than `start`, the oldest first: times never fall from row to row."""
+        older = self._rows[self._next :] if self.total >= len(self._rows) else self._rows[:0]
+        parts = (older, self._rows[: self._next])
+        return np.concatenate([p[np.searchsorted(p[:, 0], start) :] for p in parts])
 
 
 class Telemetry:

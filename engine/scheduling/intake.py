@@ -52,6 +52,10 @@ class Intake:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._wake = threading.Event()
 
+    def __reduce__(self) -> tuple[type[Intake], tuple[()]]:
+        """A copy begins empty."""
+        return Intake, ()
+
     def put(self, command: Command) -> None:
         self._commands.put(command)
         self._wake.set()

@@ -8,7 +8,8 @@ from checklists.book import Item, load, names
 from checklists.checks import COMPUTED, answer, check_look, parse_expectation
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.simulated.fake import SCRIPTS, FakeEngine
+from engine.simulated.demo import DemoEngine
+from engine.simulated.script import SCRIPTS
 from engine.snapshot import (
     BatchState,
     EngineInfo,
@@ -181,7 +182,7 @@ def test_every_number_of_a_snapshot_can_be_looked_at_and_nothing_else():
 
 @pytest.mark.parametrize("script", list(SCRIPTS))
 def test_no_state_of_an_engine_makes_an_item_crash(script):
-    snapshot = FakeEngine(script, clock=lambda: 1000.0).snapshot()
+    snapshot = DemoEngine(script, clock=lambda: 1000.0).snapshot()
     for name in names():
         for one in load(name).of_kind("auto"):
             result = answer(one, snapshot, EngineConfig(), ENVIRONMENT)

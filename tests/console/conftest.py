@@ -1,4 +1,4 @@
-"""Frames of every state for display tests, made from FakeEngine on a clock that stands still."""
+"""Frames of every state for display tests, made from DemoEngine on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from console.bridge import aged
 from console.history import History
 from console.renderables.screen_state import ScreenState
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import EngineInfo, Percentiles, Snapshot, Source, SourceState
 
 START = 1_798_070_400.0
@@ -54,7 +54,7 @@ def _state(state: str) -> ScreenState:
         return ScreenState(Snapshot())
     script = "typical" if state == "broken" else state
     clock, history = Clock(), History()
-    engine = FakeEngine(script, clock=clock)
+    engine = DemoEngine(script, clock=clock)
     for _ in range(60):
         clock.now += 0.5
         history.push(aged(engine.snapshot(), clock.now))

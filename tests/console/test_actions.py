@@ -14,7 +14,7 @@ from console.renderables.keys import COLUMN, footer, help_lines
 from console.renderables.lines import plain, width_of
 from console.screens.base_screen import BaseScreen
 from console.screens.palette import ActionCommands
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from places import SCREENS_OF, open_place
 from repository import ROOT
 
@@ -79,7 +79,7 @@ def test_is_in_the_help_of_every_place_it_works_in(action):
 
 @pytest.mark.parametrize("where", SCREENS)
 async def test_all_of_a_place_are_in_its_palette(where, clock):
-    app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
+    app = build_app(DemoEngine(clock=clock), clock=clock, refresh_hz=0.001)
     async with app.run_test() as pilot:
         await open_place(app, pilot, where)
         found = [hit.display async for hit in ActionCommands(app.screen).discover()]
@@ -89,7 +89,7 @@ async def test_all_of_a_place_are_in_its_palette(where, clock):
 
 
 async def test_the_palette_leaves_out_what_readonly_forbids(clock):
-    app = build_app(FakeEngine(clock=clock), clock=clock, readonly=True, refresh_hz=0.001)
+    app = build_app(DemoEngine(clock=clock), clock=clock, readonly=True, refresh_hz=0.001)
     async with app.run_test():
         found = [hit.display async for hit in ActionCommands(app.screen).discover()]
     wanted = [a for a in ACTIONS if OVERVIEW in a.where and not a.control and not a.needs]

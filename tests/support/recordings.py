@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from console.recording.recorder import About, Recorder
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import Snapshot
 
 START = 1_798_070_400.0
@@ -26,7 +26,7 @@ def record(
     seconds: float,
     script: str = "typical",
     hz: float = 4.0,
-    between: Callable[[FakeEngine, float], None] = lambda engine, passed: None,
+    between: Callable[[DemoEngine, float], None] = lambda engine, passed: None,
     **options: object,
 ) -> list[Snapshot]:
     """Record `seconds` of a script; the Snapshots that were handed to the recorder.
@@ -34,7 +34,7 @@ def record(
     `between` is called before each frame with the engine and the seconds that have passed.
     """
     clock = Clock()
-    engine = FakeEngine(script, clock=clock)
+    engine = DemoEngine(script, clock=clock)
     recorder = Recorder(path, About("fake", hz, engine.config), clock, **options)  # type: ignore[arg-type]
     seen = list(_frames(engine, clock, seconds, hz, between, recorder))
     recorder.close()
@@ -42,11 +42,11 @@ def record(
 
 
 def _frames(
-    engine: FakeEngine,
+    engine: DemoEngine,
     clock: Clock,
     seconds: float,
     hz: float,
-    between: Callable[[FakeEngine, float], None],
+    between: Callable[[DemoEngine, float], None],
     recorder: Recorder,
 ) -> Iterator[Snapshot]:
     for frame in range(round(seconds * hz)):

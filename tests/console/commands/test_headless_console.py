@@ -3,13 +3,13 @@
 import pytest
 
 from console.commands.headless_console import SIZE, HeadlessConsole, KeyPresser
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from playbooks.measure.bench import cost_of
 
 
 @pytest.fixture
 def engine():
-    engine = FakeEngine("full")
+    engine = DemoEngine("full")
     engine.start()
     yield engine
     engine.stop()

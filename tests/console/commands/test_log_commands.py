@@ -9,7 +9,7 @@ from builders import tiny_spec, tiny_tensors
 from console import cli
 from console.exits import Exit
 from engine.errors import ConfigError
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from model_files import write_hf
 from playbooks.optlog import OptLog
 from playbooks.reports.schemas import schema_of, violations
@@ -292,7 +292,7 @@ def test_explain_answers_or_suggests():
 @pytest.fixture
 def snapshot(tmp_path):
     path = tmp_path / "snapshot.json"
-    path.write_text(FakeEngine("typical", clock=lambda: 1000.0).snapshot().to_json())
+    path.write_text(DemoEngine("typical", clock=lambda: 1000.0).snapshot().to_json())
     return path
 
 

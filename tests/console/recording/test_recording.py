@@ -23,7 +23,7 @@ from console.recording.line import Moment, line_of
 from console.recording.recorder import About, Recorder, RecorderThread, new_path, prune
 from console.recording.replay import Replay
 from engine.errors import ConfigError
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import (
     AllocatorState,
     BatchState,
@@ -368,8 +368,8 @@ def test_a_killed_recorder_loses_two_seconds_at_most(tmp_path):
         "import sys, threading\n"
         "from pathlib import Path\n"
         "from console.recording.recorder import About, Recorder, RecorderThread\n"
-        "from engine.simulated.fake import FakeEngine\n"
-        "engine = FakeEngine(); engine.start()\n"
+        "from engine.simulated.demo import DemoEngine\n"
+        "engine = DemoEngine(); engine.start()\n"
         "recorder = Recorder(Path(sys.argv[1]), About('x', 10))\n"
         "add = recorder.add\n"
         "def told(snapshot): add(snapshot); print(snapshot.time, flush=True)\n"
@@ -437,7 +437,7 @@ def test_old_recordings_make_room(tmp_path):
 
 def test_a_full_disk_ends_the_recording_with_the_reason(tmp_path, monkeypatch):
     recorder = Recorder(tmp_path / "a.everec", About("x", 50))
-    engine = FakeEngine()
+    engine = DemoEngine()
 
     def full(data):
         raise OSError(28, os.strerror(28))

@@ -8,7 +8,7 @@ from console.renderables.lines import plain, width_of
 from console.renderables.playback import Playback, playback_line
 from console.renderables.screen_state import EnginePhase
 from engine.errors import ConfigError, EngineError
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from engine.snapshot import SourceState
 from journeys import Console, journey
 from recordings import START, Clock, record
@@ -18,6 +18,7 @@ from waiting import until_shown
 
 def change_settings(engine, passed):
     if passed == 10.0:
+        engine.set_dynamic(False)
         engine.set_cap(20)
     if passed == 20.0:
         engine.set_paused(True)
@@ -313,7 +314,7 @@ async def test_what_would_change_the_engine_says_that_this_is_a_recording(player
 
 async def test_keys_of_a_replay_do_nothing_on_an_engine():
     clock = Clock()
-    app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
+    app = build_app(DemoEngine(clock=clock), clock=clock, refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, clock)
         await c.until(lambda: app.bridge.phase is EnginePhase.UP)
@@ -327,7 +328,7 @@ async def test_keys_of_a_replay_do_nothing_on_an_engine():
 async def test_what_is_seen_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
     clock = Clock()
-    app = build_app(FakeEngine(clock=clock), clock=clock, refresh_hz=0.001)
+    app = build_app(DemoEngine(clock=clock), clock=clock, refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, clock)
         await c.until(lambda: app.bridge.phase is EnginePhase.UP)
@@ -349,7 +350,7 @@ async def test_what_is_seen_is_recorded(tmp_path, monkeypatch):
 
 async def test_quitting_ends_the_recording(tmp_path, monkeypatch):
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
-    app = build_app(FakeEngine(), refresh_hz=0.001)
+    app = build_app(DemoEngine(), refresh_hz=0.001)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         c = Console(app, pilot, None)
         await c.until(lambda: app.bridge.phase is EnginePhase.UP)

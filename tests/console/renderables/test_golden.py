@@ -2,7 +2,7 @@
 
 After a wanted change write them anew and look at the difference before committing:
 
-    EVEWATCH_GOLDEN=write python -m pytest tests/console/test_golden.py
+    EVEWATCH_GOLDEN=write python -m pytest tests/console/renderables/test_golden.py
 """
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from console.app import build_app
 from console.locale import lang
 from console.renderables.screen_state import EnginePhase
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from playbooks.optlog import OptLog
 from screens import check, settle, text_of
 from waiting import until_shown
@@ -47,7 +47,7 @@ def english():
 async def test_screen(name, clock, tmp_path, english):
     script, size, keys = SCREENS[name]
     app = build_app(
-        FakeEngine(script, clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
+        DemoEngine(script, clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
         language="zh" if name.startswith("zh") else "en", log=OptLog(tmp_path / "log.jsonl"),
     )  # fmt: skip
     app.talk.clock = clock

@@ -10,7 +10,7 @@ from console.screens.playbooks import PlaybooksScreen
 from console.screens.run import RunScreen
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.simulated.fake import FakeEngine
+from engine.simulated.demo import DemoEngine
 from journeys import Console, journey
 from kernels import dispatch
 from playbooks.optlog import OptLog
@@ -177,13 +177,13 @@ async def test_one_playbook_at_a_time_and_quitting_asks(clock, home):
 
 
 async def test_a_file_that_cannot_be_read_says_why(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("p", "end")
         assert "zz_broken" in c.screen and "[[steps]]" in c.screen
 
 
 async def test_without_a_model_no_playbook_runs(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("p", "enter")
         await c.until(lambda: "needs an engine with a model" in c.screen)
         assert "(enter run)" in c.screen
@@ -194,7 +194,7 @@ async def test_without_a_model_no_playbook_runs(clock, home):
 
 @journey("app.show_checklists", "screen.update_answers", "screen.answer_item")
 async def test_automatic_items_answer_themselves_and_human_ones_ask(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.pass_time(1.0)
         await c.press("c")
         assert isinstance(c.app.screen, ChecklistsScreen)
@@ -223,7 +223,7 @@ async def test_automatic_items_answer_themselves_and_human_ones_ask(clock, home)
 
 
 async def test_an_item_that_answers_itself_takes_no_answer(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.pass_time(1.0)
         await c.press("c")
         await choose_list(c, "pre_holiday")
@@ -236,14 +236,14 @@ async def test_an_item_that_answers_itself_takes_no_answer(clock, home):
 
 
 async def test_not_applicable_needs_a_note(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("c", "enter", "end", "enter")
         await c.replace("n/a")
         await c.until(lambda: "say in `note` why" in c.screen)
 
 
 async def test_a_checklist_is_exported(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("c", "enter")
         await c.until(lambda: c.app.screen.filled.automatic or True)
         await c.press("e")
@@ -256,7 +256,7 @@ async def test_a_checklist_is_exported(clock, home):
 
 @journey("screen.sign_off")
 async def test_a_list_that_is_signed_off_goes_into_the_log(clock, home):
-    async with Running(clock, FakeEngine(clock=clock)) as c:
+    async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.pass_time(1.0)
         await c.press("c", "enter", "S")
         await c.until(lambda: "items are open" in c.screen)

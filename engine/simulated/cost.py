@@ -1,0 +1,130 @@
+"""A cost model in a model's place: a step takes so long, and its tokens are made up. No torch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine.request import Request
+from engine.scheduling.plan import Computed, KvFacts, ModelFacts, Plan
+from engine.simulated.clock import VirtualClock
+
+
+class StepCost(Protocol):
+    def __call__(self, plan: Plan) -> int:
+        """Nanoseconds that computing `plan` takes."""
+        ...
+
+
+@dataclass
+class LinearCost:
+    """A floor, and so much for each token of its kind, in nanoseconds.
+
+    Each step's cost is drawn within ± `spread` (a share) of that, with `seed`.
+    """
+
+    floor: float
+    prompt_token: float
+    decode_token: float
+    context_token: float = 0.0
+    """Of each token that is in a row's cache, or comes into it."""
+    spread: float = 0.0
+    seed: int = 0
+    _random: random.Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def __call__(self, plan: Plan) -> int:
+        decode = context = tokens = 0
+        for request, start, count, samples, _ in plan.items:
+            tokens += count
+            context += start + count
+            decode += samples and bool(request.output_ids)
+        spent = self.floor + self.context_token * context
+        spent += self.decode_token * decode + self.prompt_token * (tokens - decode)
+        return int(spent * self._random.uniform(1 - self.spread, 1 + self.spread))
+
+
+class RecordedCost:
+    """Steps take what they took: nanoseconds, in the order of the steps."""
+
+    def __init__(self, times: Iterable[int]) -> None:
+        self._times = iter(times)
+
+    def __call__(self, plan: Plan) -> int:
+        spent = next(self._times, None)
+        if spent is None:
+            raise ValueError("the record has no more steps")
+        return spent
+
+
+def kv_facts(
+    pages: int,
+    page_tokens: int,
+    bytes_per_token: float,
+    fp16_bytes_per_token: float,
+    slabs: int = 0,
+    format: str = "int8_channel",
+) -> KvFacts:
+    """What a pool weighs that has no tensors. Slabs hold one page each, in fp16."""
+    page, slab = round(bytes_per_token * page_tokens), round(fp16_bytes_per_token * page_tokens)
+    whole = pages * page + slabs * slab
+    return KvFacts(format, page, slab, whole, bytes_per_token, fp16_bytes_per_token)
+
+
+def made_up(request: Request) -> int:
+    """A token that no other request has at this place: only what is equal shares pages."""
+    return hash((request.number, len(request.output_ids))) & 0x7FFF
+
+
+class CostCompute:
+    """A Loop's compute in virtual time: `clock` moves by what each plan costs.
+
+    `token` gives a request its next token; `words` are the texts of tokens 0, 1, 2 ….
+    """
+
+    BUILD, SAMPLE = 0.02, 0.04
+    """Shares of a step's time beside its forward pass."""
+    saturation_ratio = None
+
+    def __init__(
+        self,
+        facts: ModelFacts,
+        cost: StepCost,
+        clock: VirtualClock,
+        token: Callable[[Request], int] = made_up,
+        eos_ids: frozenset[int] = frozenset(),
+        words: Sequence[str] = (),
+    ) -> None:
+        self.facts, self.eos_ids = facts, eos_ids
+        self._cost, self._clock, self._token, self._words = cost, clock, token, words
+
+    def run(self, plan: Plan) -> Computed:
+        spent = self._cost(plan)
+        self._clock.advance(spent)
+        rows = [item.request for item in plan.items if item.samples]
+        tokens: list[tuple[Request, int | None]] = [(row, self._token(row)) for row in rows]
+        build, sample = int(spent * self.BUILD), int(spent * self.SAMPLE)
+        return Computed(tokens, (), build, spent - build - sample, sample)
+
+    def detokenizer(self) -> Words:
+        return Words(self._words)
+
+
+class Words:
+    """One request's output as words with spaces between them."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words, self._gap = words, ""
+
+    def push(self, ids: Sequence[int]) -> str:
+        found = [self._words[i] for i in ids if i < len(self._words)]
+        text = self._gap + " ".join(found) if found else ""
+        self._gap = " " if found else self._gap
+        return text
+
+    def flush(self) -> str:
+        return ""
