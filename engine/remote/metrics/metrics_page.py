@@ -91,9 +91,10 @@ class Page:
 
     def of_model(self, model: str | None, several: Sequence[str]) -> Page:
         """The page without the other ones of `several` models."""
+        if len(several) < 2:
+            return replace(self, model=model)
         page = self.only(lambda key: (of := model_of(key)) == model or of not in several)
-        page.model = model
-        return page
+        return replace(page, model=model)
 
     def only(self, keep: Callable[[Labels], bool]) -> Page:
         """The same page without the series that are not kept."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 Labels = tuple[tuple[str, str], ...]
 """Sorted; without `le`."""
@@ -30,9 +31,15 @@ _PARTS = frozenset((
 _SAME_WORK = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "attn_tp_rank", "moe_tp_rank")
 
 
+@lru_cache(maxsize=1 << 15)
 def owner_of(key: Labels) -> Labels:
     """The labels that say whose it is."""
     return tuple(pair for pair in key if _plain(pair[0]) in _OWNERS)
+
+
+@lru_cache(maxsize=1 << 15)
+def _part_of(key: Labels) -> Labels:
+    return tuple(pair for pair in key if _plain(pair[0]) in _PARTS and pair[1])
 
 
 def owned(gauge: Mapping[Labels, float], times: Mapping[Labels, float]) -> Series:
@@ -40,8 +47,7 @@ def owned(gauge: Mapping[Labels, float], times: Mapping[Labels, float]) -> Serie
     that the page dates."""
     found: dict[Labels, dict[Labels, list[Labels]]] = {}
     for key in gauge:
-        part = tuple(pair for pair in key if _plain(pair[0]) in _PARTS and pair[1])
-        found.setdefault(owner_of(key), {}).setdefault(part, []).append(key)
+        found.setdefault(owner_of(key), {}).setdefault(_part_of(key), []).append(key)
     return {
         owner: _one(parts[()], gauge, times)
         if () in parts
@@ -82,6 +88,7 @@ def _one(keys: list[Labels], gauge: Mapping[Labels, float], times: Mapping[Label
     return max((times[key] if dated else 0.0, gauge[key]) for key in sound)[1]
 
 
+@lru_cache(maxsize=1 << 10)
 def _plain(label: str) -> str:
     return label.replace("_", "").replace("-", "").lower()
 
