@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +11,7 @@ from console.commands.engine_flags import EngineFlags, parse_change
 from console.commands.options import Api, MaxContext, Token, TokenIds, command_options, duration
 from console.commands.output import Output
 from console.commands.step_options import step_options
+from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
 from playbooks.steps.models import CanaryStep
@@ -79,7 +77,13 @@ def canary(
                       for url in (baseline, candidate) if url)  # fmt: skip
     else:
         one, other = _engines(engine, base, changes)
-    with _progress(output.quiet) as listener:
+    with StatusLine(output.quiet) as line:
+
+        def listener(event: Event) -> None:
+            text, lasting = event_text(event)
+            if text:
+                (line.stay if lasting else line.pass_by)(text)
+
         report = run_canary(plan, one, other, load, listener=listener, log=not output.no_log)
     output.finish(report, keep=True)
     raise typer.Exit(Exit.INTERRUPTED if report["interrupted"] else OF_VERDICT[report["verdict"]])
@@ -101,33 +105,6 @@ def both_given(baseline: str | None, candidate: str | None) -> None:
     if not baseline or not candidate:
         missing = "--candidate" if baseline else "--baseline"
         raise ConfigError(f"canary: {missing} URL is missing; endpoints come in pairs")
-
-
-# --- what is shown while it runs ------------------------------------------------------------
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """A line for each decision on standard error, and one that is written over between them."""
-    if quiet:
-        yield lambda event: None
-        return
-    live = sys.stderr.isatty()
-
-    def show(event: Event) -> None:
-        text, lasting = event_text(event)
-        if not text or not (live or lasting):
-            return
-        clear = "\r\x1b[K" if live else ""
-        sys.stderr.write(f"{clear}{text}" + ("\n" if lasting else ""))
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def event_text(event: Event) -> tuple[str, bool]:

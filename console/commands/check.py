@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +12,13 @@ import typer
 from console.commands.engine_flags import EngineFlags
 from console.commands.options import Api, Token, command_options, duration
 from console.commands.output import Output
+from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site, UrlSite
     from playbooks.runs.events import Event
-    from playbooks.runs.spec import Playbook
 
 
 @command_options(logs=True)
@@ -84,8 +83,8 @@ def check(
     options = CheckOptions(time_budget, held, inject, folder, not output.no_log, keep_going)
     where = _where(target, api, token, engine)
     check_options(book, where, options)
-    with _signals(), _live(book, output) as listener:
-        report = run_playbook(book, where, options, listener)
+    with _signals(), StatusLine(output.quiet) as line:
+        report = run_playbook(book, where, options, _listener(line))
     output.finish(report)
     output.note(f"report in {report['folder']}")
     interrupted = report["state"] == "interrupted"
@@ -133,29 +132,23 @@ def _signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def _live(book: Playbook, output: Output) -> Iterator[Callable[[Event], None]]:
-    """Lines on standard error; on a terminal the last one moves with the step."""
+def _listener(line: StatusLine) -> Callable[[Event], None]:
+    """Steps, gates that did not pass, and how far a step is."""
     from playbooks.runs import events
 
-    terminal = sys.stderr.isatty()
-    place = [""]
-
-    def say(text: str, end: str = "\n") -> None:
-        if not output.quiet:
-            sys.stderr.write(("\r\x1b[K" if terminal else "") + text + end)
-            sys.stderr.flush()
+    place = ""
 
     def listener(event: Event) -> None:
+        nonlocal place
         match event:
             case events.StepStarted(id=name, title=title, number=number, total=total):
-                place[0] = f"[{number}/{total}] {name}"
-                say(f"{place[0]}: {title}")
-            case events.StepProgress(done=done, total=total) if terminal:
-                say(f"{place[0]}: {done}" + (f" of {total}" if total else ""), end="")
+                place = f"[{number}/{total}] {name}"
+                line.stay(f"{place}: {title}")
+            case events.StepProgress(done=done, total=total):
+                line.pass_by(f"{place}: {done}" + (f" of {total}" if total else ""))
             case events.GateJudged(verdict=verdict, evidence=evidence) if verdict != "pass":
-                say(f"      {verdict}: {evidence}")
+                line.stay(f"      {verdict}: {evidence}")
             case events.StepEnded(verdict=verdict, seconds=seconds, note=note):
-                say(f"      {verdict} ({seconds:.1f} s)" + (f": {note}" if note else ""))
+                line.stay(f"      {verdict} ({seconds:.1f} s)" + (f": {note}" if note else ""))
 
-    yield listener
+    return listener

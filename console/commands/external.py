@@ -78,7 +78,7 @@ class External:
         if not sys.stdout.isatty():
             raise ConfigError("up: needs a terminal; use `evewatch watch --once` in scripts")
         from console.app import build_app
-        from console.commands.up import run_console
+        from console.commands.run_console import run_console
 
         try:
             with ended_by_signals():

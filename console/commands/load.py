@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +23,7 @@ from console.commands.options import (
     duration,
 )
 from console.commands.output import Output
+from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
 
 if TYPE_CHECKING:
@@ -162,8 +162,9 @@ def _run(target: Target, spec: LoadSpec, jsonl: Path | None, output: Output) -> 
 
     with (
         RecordFile(jsonl) if jsonl is not None else nullcontext() as file,
-        _progress_line(output.quiet) as show,
+        StatusLine(output.quiet) as line,
     ):
+        show = (lambda seen: line.pass_by(progress_text(seen))) if line.live else None
         result = run_load(target, spec, show, file.write if file is not None else None)
     return summarize(result)
 
@@ -187,27 +188,6 @@ def exit_code(report: dict[str, Any]) -> Exit:
     if only_unreachable and not report["requests"]["completed"]:
         return Exit.UNREACHABLE
     return OF_VERDICT[report["verdict"]]
-
-
-# --- what is shown -----------------------------------------------------------------------
-
-
-@contextmanager
-def _progress_line(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """One line on standard error that is written over; silence when it is no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(progress: Progress) -> None:
-        sys.stderr.write("\r\x1b[K" + progress_text(progress))
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
 
 
 def progress_text(progress: Progress) -> str:

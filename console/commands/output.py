@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.streams import drop_output, say
+from console.commands.streams import drop_output, is_live, say
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Output:
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
         """A bar on standard error; plain silence when it is no terminal or not wanted."""
-        if self.quiet or not sys.stderr.isatty():
+        if self.quiet or not is_live():
             yield lambda done, total: None
             return
         from rich.console import Console

@@ -53,7 +53,7 @@ def replay(
     if not sys.stdout.isatty():
         raise ConfigError("replay: needs a terminal; use --info, or --json, in scripts")
     from console.app import build_app
-    from console.commands.up import run_console
+    from console.commands.run_console import run_console
 
     run_console(build_app(player, clock=player.now))
 

@@ -38,6 +38,44 @@ def say(text: str) -> None:
         _drop(2)
 
 
+def is_live() -> bool:
+    """Whether standard error is a terminal on which a line can be written over."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class StatusLine:
+    """Progress on standard error: a line that is written over, and lines that stay.
+
+    Without a terminal only those that stay are written. A context: at its end the line is wiped.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self.live = not quiet and is_live()
+        self._quiet = quiet
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self._write("")
+
+    def stay(self, text: str) -> None:
+        if not self._quiet:
+            self._write(f"{text}\n")
+
+    def pass_by(self, text: str) -> None:
+        if self.live:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(("\r\x1b[K" if self.live else "") + text)
+            sys.stderr.flush()
+        except BrokenPipeError:
+            _drop(2)
+
+
 def drop_output() -> None:
     """The reader of standard output has gone: what follows goes nowhere."""
     _drop(1)

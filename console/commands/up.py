@@ -20,6 +20,7 @@ from console.commands.external import (
     TensorParallel,
 )
 from console.commands.options import Seed, command_options
+from console.commands.run_console import run_console
 from console.commands.serve import AllowHost, ApiKey, Host, Insecure
 from engine.errors import ConfigError
 
@@ -129,26 +130,3 @@ def traffic(engine: Any, kind: LoadKind, scale: float | None, rate: float | None
 
     factor = scale or (1.0 if torch.cuda.is_available() else CPU_LOAD_SCALE)
     return BackgroundLoad(engine, PRESETS[kind.value].scaled(factor), rate, seed)
-
-
-def run_console(console: Any) -> None:
-    _keep_logs_off_the_screen()
-    console.run()
-    if console.exit_error is not None:
-        raise console.exit_error
-
-
-def _keep_logs_off_the_screen() -> None:
-    """What the engine logs goes to a file while the console has the terminal."""
-    import logging
-
-    from engine.paths import user_folder
-
-    folder = user_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        filename=folder / "evewatch.log",
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        level=logging.WARNING,
-        force=True,
-    )

@@ -65,7 +65,7 @@ def watch(
         if record is not None or prometheus_port is not None:
             raise ConfigError("--record and --prometheus-port need more than one look; drop --once")
         report = look(watched, interval)
-        output.finish(report, show=lambda: _show(report))
+        output.finish(report)
         live = all(target["state"] == "live" for target in report["targets"])
         raise typer.Exit(Exit.PASSED if live else Exit.UNREACHABLE)
     if output.as_json or output.files:
@@ -83,7 +83,7 @@ def watch(
         if headless:
             _stay(watched, output)
         else:
-            from console.commands.up import run_console
+            from console.commands.run_console import run_console
             from console.control.watching import build_watch
 
             run_console(build_watch(watched, readonly=readonly))
@@ -155,37 +155,6 @@ def _group(group: Any) -> dict[str, Any]:
         ],
         "snapshot": json.loads(group.merged.to_json()) if group.live else None,
     }  # fmt: skip
-
-
-def _show(report: dict[str, Any]) -> None:
-    """A line a target and one a group."""
-    from console.renderables.format import clean
-
-    for target in report["targets"]:
-        print(_line(target))
-    for group in report["groups"]:
-        if len(group["replicas"]) > 1:
-            print(clean(f"{group['name']}: {group['verdict']}"))
-
-
-def _line(target: dict[str, Any]) -> str:
-    from console.renderables import format as fmt
-
-    head = f"{target['name']}  {target['engine'] or 'unknown engine'}  {target['state']}"
-    if target["state"] != "live":
-        return f"{head}: {fmt.clean(str(target['reason']))}"
-    s = target["snapshot"]
-    ttft = s["latency"]["ttft_ms"]
-    return "  ".join(
-        (
-            f"{head}  {fmt.clean(s['engine']['model'] or '')}",
-            f"running {fmt.count(s['batch']['running'])}",
-            f"waiting {fmt.count(s['queue']['waiting'])}",
-            f"KV {fmt.percent(s['kv']['usage'])}",
-            f"TTFT p50 {fmt.millis(ttft['p50'])}",
-            f"out {fmt.rate(s['batch']['output_tok_s'], 'tok')}",
-        )
-    )
 
 
 def _recording(fleet: Fleet, path: Path) -> ExitStack:

@@ -21,6 +21,7 @@ from playbooks.reports.documents.listed import (
     playbook_document,
     playbooks_document,
     verify_document,
+    watch_document,
 )
 from playbooks.reports.documents.measured import (
     bench_document,
@@ -57,6 +58,7 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Document]] = {
     "selftest": selftest_document,
     "soak": soak_document,
     "sweep": sweep_document,
+    "watch": watch_document,
 }
 
 

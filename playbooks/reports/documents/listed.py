@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from playbooks.optlog.page import text_of
-from playbooks.reports.document import Column, Document, Facts, Table, plain
+from playbooks.reports.document import (
+    Column,
+    Document,
+    Facts,
+    Table,
+    duration,
+    percent,
+    plain,
+    rate,
+    whole,
+)
 
 SHORT_ID = 8
 
@@ -85,6 +95,31 @@ def _entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ("do", f"{entry['remedy']} ({entry['applies']})"),
         ("undo", entry["undo"]),
     ]
+
+
+def watch_document(report: dict[str, Any]) -> Document:
+    """One look at engines elsewhere: a row a target, a sentence a group of several."""
+    columns = [
+        Column("target"), Column("engine"), Column("state"), Column("model"),
+        Column("running", whole, True), Column("waiting", whole, True),
+        Column("KV", percent, True), Column("TTFT p50", duration, True),
+        Column("tok/s", rate, True), Column("why"),
+    ]  # fmt: skip
+    groups = [f"{g['name']}: {g['verdict']}" for g in report["groups"] if len(g["replicas"]) > 1]
+    rows = [_target(target) for target in report["targets"]]
+    return Document("Targets", tables=[Table("", columns, rows)], sentences=groups,
+                    rows=report["targets"])  # fmt: skip
+
+
+def _target(target: dict[str, Any]) -> list[Any]:
+    head = [target["name"], target["engine"] or "unknown engine", target["state"]]
+    seen = target["snapshot"] if target["state"] == "live" else None
+    if seen is None:
+        return [*head, None, None, None, None, None, None, target["reason"] or ""]
+    return [
+        *head, seen["engine"]["model"], seen["batch"]["running"], seen["queue"]["waiting"],
+        seen["kv"]["usage"], seen["latency"]["ttft_ms"]["p50"], seen["batch"]["output_tok_s"], "",
+    ]  # fmt: skip
 
 
 # --- the optimization log ------------------------------------------------------------------

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from console.cli import main
+from console.commands.streams import StatusLine
 from remote_stub import SocketServer
 from repository import ROOT
 
@@ -114,6 +115,29 @@ def test_a_narrow_terminal_cuts_no_number(monkeypatch, capsys, width):
     out = capsys.readouterr().out
     assert all(f"{1234567 * n:,}" in out for n in range(1, 7))
     assert "…" not in out and all(word in "".join(out.split()) for word in ("folded", "room"))
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "quiet", "written"),
+    [
+        ("xterm", False, "\r\x1b[Kgoing\r\x1b[Kdone\n\r\x1b[K"),
+        ("dumb", False, "done\n"),
+        ("xterm", True, ""),
+    ],
+)
+def test_a_line_is_written_over_only_where_that_can_be(monkeypatch, term, quiet, written):
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", term)
+    with StatusLine(quiet) as line:
+        line.pass_by("going")
+        line.stay("done")
+    assert screen.getvalue() == written
 
 
 # --- secrets ---------------------------------------------------------------------------------

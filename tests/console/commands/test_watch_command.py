@@ -57,10 +57,10 @@ def test_once_for_people_names_each_target(server):
     dead.kill()
     done = run("--once", server.url, dead.url)
     assert done.exit_code == 4
-    first, second = done.stdout.splitlines()[:2]
-    assert "vllm  live  smollm2  running 11  waiting 13  KV 8.8 %" in first
-    assert f"{dead.url.removeprefix('http://')}  unknown engine  unreachable: " in second
-    assert "refused" in second
+    first, second = done.stdout.splitlines()[-2:]
+    assert first.split()[1:7] == ["vllm", "live", "smollm2", "11", "13", "8.8%"]
+    assert second.split()[:3] == [dead.url.removeprefix("http://"), "unknown", "engine"]
+    assert "unreachable" in second and "refused" in second
 
 
 @pytest.mark.parametrize("name", ["empty", "html", "truncated", "binary"])
