@@ -207,6 +207,8 @@ def log_verify(
         "verdict": "fail" if not whole else "warn" if damage else "pass",
         "records": len(reading.records),
         "head": reading.head,
+        "sealed": reading.sealed,
+        "seals_checked": reading.seals_checked,
         "damage": damage,
         "set_aside": log.set_aside(),
     }

@@ -12,7 +12,13 @@ from engine.errors import ConfigError
 from engine.paths import user_folder
 
 PREFIX = "EVEWATCH_"
-RESERVED = {"EVEWATCH_HOME", "EVEWATCH_API_KEY", "EVEWATCH_LANG", "EVEWATCH_THEME"}
+RESERVED = {
+    "EVEWATCH_HOME",
+    "EVEWATCH_API_KEY",
+    "EVEWATCH_LOG_KEY",
+    "EVEWATCH_LANG",
+    "EVEWATCH_THEME",
+}
 FILE = "evewatch.toml"
 
 

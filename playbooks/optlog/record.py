@@ -7,6 +7,7 @@ an `id` that is made from its own content: neither can be changed without it bei
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import math
 from collections.abc import Mapping
@@ -87,6 +88,8 @@ class Record:
     """UTC, ISO 8601."""
     prev: str | None = None
     """SHA-256 of the record before; None for the first."""
+    seal: str | None = None
+    """HMAC of the content with the log's key; None: written without one."""
     rest: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a newer schema: not understood here, and not lost."""
 
@@ -101,9 +104,11 @@ class Record:
             if value not in known:
                 raise ConfigError(f"log record: {name} {value!r} is not one of {', '.join(known)}")
 
-    def stamped(self, time: str, prev: str | None) -> Record:
-        """As it goes into the log: with its time, its place in the chain, and its id."""
-        placed = replace(self, time=time, prev=prev, schema=SCHEMA, id="")
+    def stamped(self, time: str, prev: str | None, key: bytes | None = None) -> Record:
+        """As it goes into the log: its time, its place in the chain, its seal, and its id."""
+        placed = replace(self, time=time, prev=prev, schema=SCHEMA, id="", seal=None)
+        if key is not None:
+            placed = replace(placed, seal=seal_of(plain(placed.to_dict()), key))
         return replace(placed, id=content_id(plain(placed.to_dict())))
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,6 +130,7 @@ class Record:
             "environment": dict(self.environment),
             "artifacts": list(self.artifacts),
             "prev": self.prev,
+            "seal": self.seal,
             **self.rest,
         }
 
@@ -156,6 +162,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "title": (str,), "what": (list,), "why": (str,), "how": (dict,), "effect": (list,),
     "problems": (list,), "decision": (str,), "rollback": (str,), "claim": (str,),
     "environment": (dict,), "artifacts": (list,), "prev": (str, type(None)),
+    "seal": (str, type(None)),
 }  # fmt: skip
 
 
@@ -214,6 +221,12 @@ def digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(data)).hexdigest()
 
 
+def seal_of(data: Mapping[str, Any], key: bytes) -> str:
+    """What only the holder of the key can make: of all but the id and the seal itself."""
+    sealed = {name: value for name, value in data.items() if name not in ("id", "seal")}
+    return hmac.new(key, canonical(sealed), hashlib.sha256).hexdigest()
+
+
 def content_id(data: Mapping[str, Any]) -> str:
-    """The id of a record with this content, `prev` included and `id` not."""
+    """The id of a record with this content, `prev` included and `id` not; so in every schema."""
     return digest({name: value for name, value in data.items() if name != "id"})[:ID_LENGTH]

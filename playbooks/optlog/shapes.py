@@ -41,11 +41,12 @@ class LogRecord(TypedDict):
     environment: dict[str, Any]
     artifacts: list[str]
     prev: str | None
+    seal: str | None
 
 
 class DamageRow(TypedDict):
     line: int
-    kind: Literal["torn", "unreadable", "altered", "chain"]
+    kind: Literal["torn", "unreadable", "altered", "chain", "unsealed"]
     text: str
     id: str | None
 
@@ -66,6 +67,8 @@ class LogVerifyReport(TypedDict):
     verdict: Literal["pass", "warn", "fail"]
     records: int
     head: str | None
+    sealed: int
+    seals_checked: bool
     damage: list[DamageRow]
     set_aside: int
 

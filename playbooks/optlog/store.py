@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import user_folder
-from playbooks.optlog.record import SCHEMA, Record, canonical, content_id, digest, plain
+from playbooks.optlog.record import Record, canonical, content_id, digest, plain, seal_of
 
+KEY_VARIABLE = "EVEWATCH_LOG_KEY"
 BLOCK = 1 << 16
 WRITER_WAIT_S = 60.0
 READER_WAIT_S = 2.0
@@ -39,7 +41,7 @@ class LogDamage:
 
     line: int
     kind: str
-    """torn | unreadable | altered | chain"""
+    """torn | unreadable | altered | chain | unsealed"""
     text: str
     id: str | None = None
     """Of the record that it is about, as far as it can be read."""
@@ -53,11 +55,17 @@ class Reading:
     damage: tuple[LogDamage, ...] = ()
     hashes: tuple[str, ...] = ()
     """Of the records, in their order: what the next one's `prev` must be."""
+    seals_checked: bool = False
+    """With the log's key; else a seal is only counted."""
 
     @property
     def head(self) -> str | None:
         """Hash of the last record. Kept elsewhere, it shows later whether records are missing."""
         return self.hashes[-1] if self.hashes else None
+
+    @property
+    def sealed(self) -> int:
+        return sum(record.seal is not None for record in self.records)
 
     @property
     def intact(self) -> bool:
@@ -86,8 +94,10 @@ class OptLog:
     that an append found and repaired, for the caller to show.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, key: bytes | None = None) -> None:
+        """`key` seals what is written and checks what is read; None: that of EVEWATCH_LOG_KEY."""
         self.path = path or user_folder() / "optlog.jsonl"
+        self._key = key or os.environ.get(KEY_VARIABLE, "").encode() or None
         self.notices: list[str] = []
 
     @property
@@ -113,7 +123,7 @@ class OptLog:
         try:
             with self._writing() as fd:
                 end = self._mend(fd)
-                stored = record.stamped(_now(), self._last_hash(fd, end))
+                stored = record.stamped(_now(), self._last_hash(fd, end), self._key)
                 self._write(fd, canonical(plain(stored.to_dict())) + b"\n")
         except OSError as error:
             raise ConfigError(f"log {self.path}: cannot be written ({error.strerror})") from error
@@ -205,14 +215,14 @@ class OptLog:
         try:
             with self.path.open("rb") as file:
                 _lock(file.fileno(), fcntl.LOCK_SH, READER_WAIT_S)
-                return _read(file)
+                return _read(file, self._key)
         except FileNotFoundError:
             return Reading()
         except OSError as error:
             raise ConfigError(f"log {self.path}: cannot be read ({error.strerror})") from error
 
 
-def _read(lines: Any) -> Reading:
+def _read(lines: Any, key: bytes | None = None) -> Reading:
     records: list[Record] = []
     damage: list[LogDamage] = []
     hashes: list[str] = []
@@ -223,7 +233,7 @@ def _read(lines: Any) -> Reading:
             damage.append(_unreadable(number, line))
             continue
         record = stored.record
-        altered = _altered(number, stored)
+        altered = _altered(number, stored, key)
         if altered is not None:
             damage.append(altered)
         elif not before_was_altered and record.prev != (hashes[-1] if hashes else None):
@@ -231,7 +241,9 @@ def _read(lines: Any) -> Reading:
         before_was_altered = altered is not None
         records.append(record)
         hashes.append(stored.hash)
-    return Reading(tuple(records), tuple(damage), tuple(hashes))
+    if key is not None and records and records[-1].seal is None:
+        damage.append(_unsealed(records))
+    return Reading(tuple(records), tuple(damage), tuple(hashes), key is not None)
 
 
 def _unreadable(number: int, line: bytes) -> LogDamage:
@@ -241,12 +253,27 @@ def _unreadable(number: int, line: bytes) -> LogDamage:
     return LogDamage(number, "torn", text)
 
 
-def _altered(number: int, stored: _Stored) -> LogDamage | None:
+def _altered(number: int, stored: _Stored, key: bytes | None) -> LogDamage | None:
+    """What the record says of itself, its schema included, decides nothing about its check."""
     record = stored.record
-    if record.schema != SCHEMA or record.id == content_id(stored.data):
+    where = f"record {record.id} (line {number}, {record.title!r})"
+    if record.id != content_id(stored.data):
+        text = f"{where} was altered: its content is not what its id was made from"
+    elif key and record.seal and not compare_digest(record.seal, seal_of(stored.data, key)):
+        text = f"{where} was altered, or sealed with another key than that of {KEY_VARIABLE}"
+    else:
         return None
-    text = f"record {record.id} (line {number}, {record.title!r}) was altered: its content is not "
-    return LogDamage(number, "altered", text + "what its id was made from", record.id)
+    return LogDamage(number, "altered", text, record.id)
+
+
+def _unsealed(records: list[Record]) -> LogDamage:
+    """A seal covers all records before it, by the chain; so the last one must have one."""
+    last = records[-1]
+    text = (
+        f"the last record, {last.id} ({last.title!r}), has no seal: it was written without "
+        f"{KEY_VARIABLE}, and so may everything after the last sealed record"
+    )
+    return LogDamage(len(records), "unsealed", text, last.id)
 
 
 def _broken(number: int, record: Record, before: Record | None) -> LogDamage:

@@ -143,6 +143,9 @@ def verify_document(report: dict[str, Any]) -> Document:
     if report["set_aside"]:
         facts.append(("torn", f"{report['set_aside']} lines are kept aside in "
                               f"{report['file']}.torn"))  # fmt: skip
+    if report["sealed"] or report["seals_checked"]:
+        how = "checked" if report["seals_checked"] else "not checked: EVEWATCH_LOG_KEY is not set"
+        facts.append(("sealed", f"{report['sealed']} records, {how}"))
     if report["head"]:
         facts.append(("head", report["head"]))
     title = f"{report['records']} records in {report['file']}"

@@ -437,6 +437,7 @@ def test_an_older_schema_still_reads_and_the_chain_goes_on(log):
            "what": [{"key": "max_batch", "before": 64, "after": 48}],
            "effect": [{"metric": "p99", "before": 1, "after": 2}], "decision": "accepted",
            "prev": None}  # fmt: skip
+    old["id"] = content_id(old)
     log.path.parent.mkdir()
     log.path.write_bytes(canonical(old) + b"\n")
     new = log.append(full())
@@ -447,14 +448,15 @@ def test_an_older_schema_still_reads_and_the_chain_goes_on(log):
     assert first.title == "cap 48"
     assert first.effect == (LogEffect("p99", 1, 2),)
     assert first.problems == ()
-    assert reading.find("a1") == first
+    assert reading.find(old["id"]) == first
 
 
 def test_a_newer_schema_reads_and_keeps_what_is_not_understood(log):
     filled(log, 1)
     stored = json.loads(lines_of(log)[0])
-    newer = stored | {"schema": 2, "cost": {"euro": 3}, "decision": "adopt_half", "id": "f" * 16,
+    newer = stored | {"schema": 2, "cost": {"euro": 3}, "decision": "adopt_half",
                       "prev": digest(stored)}  # fmt: skip
+    newer["id"] = content_id(newer)
     with log.path.open("ab") as file:
         file.write(canonical(newer) + b"\n")
     reading = log.read()
@@ -462,6 +464,70 @@ def test_a_newer_schema_reads_and_keeps_what_is_not_understood(log):
     assert reading.records[1].to_dict() == newer
     assert log.append(full()).prev == digest(newer)
     assert log.read().damage == ()
+
+
+@pytest.mark.parametrize("schema", [2, 0, -5, 10**6])
+def test_what_a_record_says_of_its_schema_decides_nothing_about_its_check(log, schema):
+    written = filled(log)
+    lines = lines_of(log)
+    altered = json.loads(lines[-1]) | {"decision": "reject", "schema": schema}
+    log.path.write_bytes(b"".join([*lines[:-1], canonical(altered) + b"\n"]))
+    assert [(d.kind, d.id) for d in log.read().damage] == [("altered", written[-1].id)]
+
+
+# --- seals ------------------------------------------------------------------------------------
+
+KEY = b"only the operator has it"
+
+
+def sealed(log, count=3):
+    keyed = OptLog(log.path, KEY)
+    return keyed, [keyed.append(Record(f"change {i}")) for i in range(count)]
+
+
+def forged(line, **changes):
+    """Changed, with an id that fits: what whoever has the file can do without the key."""
+    data = json.loads(line) | changes
+    return canonical(data | {"id": content_id(data)}) + b"\n"
+
+
+def test_with_a_key_the_last_record_cannot_be_forged(log):
+    keyed, _ = sealed(log)
+    assert keyed.read().damage == ()
+    assert (keyed.read().sealed, keyed.read().seals_checked) == (3, True)
+    lines = lines_of(log)
+    log.path.write_bytes(b"".join([*lines[:-1], forged(lines[-1], decision="adopt")]))
+    assert log.read().damage == ()  # without the key the chain alone cannot show it
+    (damage,) = keyed.read().damage
+    assert damage.kind == "altered"
+    assert "EVEWATCH_LOG_KEY" in damage.text
+    assert not keyed.read().intact
+
+
+@pytest.mark.parametrize("extra", [{}, {"title": "nothing happened"}])
+def test_a_seal_that_was_taken_off_is_seen(log, extra):
+    keyed, _ = sealed(log)
+    lines = lines_of(log)
+    log.path.write_bytes(b"".join([*lines[:-1], forged(lines[-1], seal=None, **extra)]))
+    assert [d.kind for d in keyed.read().damage] == ["unsealed"]
+    assert not keyed.read().intact
+
+
+def test_another_key_is_not_the_key(log):
+    sealed(log)
+    assert {d.kind for d in OptLog(log.path, b"another").read().damage} == {"altered"}
+
+
+def test_records_from_before_the_key_are_covered_by_the_first_seal(log, monkeypatch):
+    written = filled(log, 2)
+    monkeypatch.setenv("EVEWATCH_LOG_KEY", KEY.decode())
+    keyed = OptLog(log.path)
+    assert [d.kind for d in keyed.read().damage] == ["unsealed"]
+    keyed.append(Record("from here on with a key"))
+    assert keyed.read().damage == ()
+    lines = lines_of(log)
+    log.path.write_bytes(b"".join([forged(lines[0], decision="reject"), *lines[1:]]))
+    assert [(d.kind, d.id) for d in keyed.read().damage] == [("chain", written[1].id)]
 
 
 # --- provenance -------------------------------------------------------------------------------
