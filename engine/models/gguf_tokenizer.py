@@ -88,7 +88,12 @@ def build_tokenizer(metadata: dict[str, Any], where: str) -> Tokenizer:
     template = metadata.get("tokenizer.chat_template")
     if not isinstance(template, str):
         template = None
-    return Tokenizer(inner, source.token("bos"), source.token("eos"), template, where)
+    roles = {"unk_token": "unknown", "pad_token": "padding", "sep_token": "seperator"}
+    tokens = {name: text for name, role in roles.items() if (text := source.token(role))}
+    ends = [source.get(f"{role}_token_id") for role in ("bos", "eos", "eot", "eom")]
+    known = [i for i in ends if isinstance(i, int)]
+    bos, eos = source.token("bos"), source.token("eos")
+    return Tokenizer(inner, bos, eos, template, where, tokens, known)
 
 
 class _Source:

@@ -49,7 +49,7 @@ class HfCheckpoint(Checkpoint):
         return [self.path / "config.json", *sorted(set(self._home.values()))]
 
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_folder(self.path)
+        return Tokenizer.from_folder(self.path, self.spec.eos_ids)
 
     def read(self, info: TensorInfo) -> RawWeight:
         if info.encoding not in _ENCODINGS:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,20 @@ GUARD = "\ufdd0"
 spelling, it passes through the chat template and breaks the match. It is taken out before
 encoding, and so is one that a user sends."""
 
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>")
-"""End an answer when they are special and the chat template writes them, whatever a file
-says of its EOS: conversions often name only the base model's."""
+TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
+    "<|return|>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "</s>",
+)  # fmt: skip
+"""End an answer when the chat template writes them, whatever a file says of its EOS: conversions
+often name only the base model's."""
+
+_SPELLED = re.compile(r"<[|｜][^<>|｜\s]+[|｜]>")
+"""How vocabularies spell control tokens, and nothing else."""
+_KNOWN = re.compile(
+    r"</?s>|<(bos|eos|pad|unk|mask|sep|cls)>|<(start|end)_of_turn>|\[/?INST\]|"
+    r"\[(BOS|EOS|PAD|UNK|MASK|SEP|CLS|CONTROL_\d+)\]"
+)
+"""The same for tokens that a file adds to its vocabulary; inside one they may be text."""
 
 
 class Tokenizer:
@@ -44,7 +55,13 @@ class Tokenizer:
         eos: str | None = None,
         chat_template: str | None = None,
         where: str = "tokenizer",
+        tokens: Mapping[str, object] | None = None,
+        ends: Iterable[int] = (),
+        notes: Iterable[str] = (),
     ) -> None:
+        """`tokens`: more special tokens for the template, by its names. `ends`: ids that end an
+        answer or begin a text, whatever their tokens are marked as."""
+        notes = [*notes, *_mark_control(inner, {*ends}, where)]
         # Spelled-out special tokens are text; chat() puts the real ones in itself.
         inner.encode_special_tokens = True
         inner.no_truncation()
@@ -58,15 +75,17 @@ class Tokenizer:
         for special in self._special.values():
             literal[special] = b""
         self.pieces, self.strips_space = _pieces(inner, literal, where)
-        self._chat = (
-            ChatTemplate(chat_template, bos or "", eos or "", where) if chat_template else None
-        )
+        named = {"bos_token": bos or "", "eos_token": eos or "", **(tokens or {})}
+        self._chat = ChatTemplate(chat_template, named, where) if chat_template else None
         self.eos_ids = self._find_eos(eos)
-        self.notes: tuple[str, ...] = ()
+        self._letters = self._reached_by_letters()
+        problem = self._chat and self._chat.problem
+        told = [f"{problem}; prompts without it work"] if problem else []
+        self.notes = (*notes, *told)
         """What whoever starts the model should know, one line each."""
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Tokenizer:
+    def from_folder(cls, folder: Path, ends: Iterable[int] = ()) -> Tokenizer:
         """From tokenizer.json and, where there are, tokenizer_config.json and a template."""
         path = folder / "tokenizer.json"
         if not path.is_file():
@@ -77,7 +96,14 @@ class Tokenizer:
             raise ModelError(f"{path}: not a tokenizer ({error})") from error
         config = _read_config(folder / "tokenizer_config.json")
         bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
-        return cls(inner, bos, eos, _find_template(folder, config), str(folder))
+        tokens = {
+            key: [_token_text(item) for item in value] if isinstance(value, list) else text
+            for key, value in config.items()
+            if key.endswith(("_token", "_special_tokens"))
+            and ((text := _token_text(value)) is not None or isinstance(value, list))
+        }
+        template, notes = _find_template(folder, config)
+        return cls(inner, bos, eos, template, str(folder), tokens, ends, notes)
 
     @property
     def vocab_size(self) -> int:
@@ -90,7 +116,7 @@ class Tokenizer:
 
     @property
     def has_chat(self) -> bool:
-        return self._chat is not None
+        return self._chat is not None and self._chat.works
 
     def id_of(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it."""
@@ -161,9 +187,39 @@ class Tokenizer:
         if first_space and text and not text.startswith(" "):
             text = " " + text
         try:
-            return self._inner.encode(text, add_special_tokens=add_special).ids
+            encoded = self._inner.encode(text, add_special_tokens=add_special)
         except TypeError as error:
             raise RequestError("text: not valid Unicode (a lone surrogate)") from error
+        if self._letters.isdisjoint(encoded.ids):
+            return encoded.ids
+        return self._spelt_out(encoded)
+
+    def _reached_by_letters(self) -> frozenset[int]:
+        """Special ids that the vocabulary's own merges make of a user's letters; mostly none."""
+        unknown = getattr(self._inner.model, "unk_token", None)
+        return frozenset(
+            i
+            for token, i in self._special.items()
+            if token != unknown and i in self._inner.encode(token, add_special_tokens=False).ids
+        )
+
+    def _spelt_out(self, encoded: tokenizers.Encoding) -> list[int]:
+        """Special ids as their single bytes, but for those that frame the text."""
+        texts = {i: token.encode() for token, i in self._special.items() if i in self._letters}
+        out: list[int] = []
+        for i, is_frame in zip(encoded.ids, encoded.special_tokens_mask, strict=True):
+            is_letters = i in texts and not is_frame
+            out += [self._byte_id(byte) for byte in texts[i]] if is_letters else [i]
+        return out
+
+    def _byte_id(self, byte: int) -> int:
+        for spelling in (_BYTE_CHARS[byte], f"<0x{byte:02X}>"):
+            found = self.id_of(spelling)
+            if found is not None and self.pieces[found] == bytes([byte]):
+                return found
+        raise RequestError(
+            f"text: spells a control token, and the vocabulary has no token for byte {byte}"
+        )
 
     def _find_eos(self, eos: str | None) -> frozenset[int]:
         template = self._chat.source if self._chat else ""
@@ -214,6 +270,43 @@ def byte_alphabet() -> dict[str, int]:
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = (byte for byte in range(256) if byte not in visible)
     return {chr(b): b for b in visible} | {chr(0x100 + n): b for n, b in enumerate(hidden)}
+
+
+_BYTE_CHARS = {byte: char for char, byte in byte_alphabet().items()}
+
+
+def _mark_control(inner: tokenizers.Tokenizer, ends: set[int], where: str) -> list[str]:
+    """Make special what is control whatever its type says, and name it.
+
+    That is a token that is spelled as control, or one of `ends`, if it is more than one character:
+    a single one is text too.
+    """
+    added = inner.get_added_tokens_decoder()
+    special = {token.content for token in added.values() if token.special}
+    plain = {token.content: token for token in added.values()}
+    odd = [
+        token
+        for token, i in inner.get_vocab(with_added_tokens=True).items()
+        if token not in special
+        and (
+            _SPELLED.fullmatch(token)
+            or (token in plain and _KNOWN.fullmatch(token))
+            or (i in ends and len(token) > 1)
+        )
+    ]
+    if not odd:
+        return []
+    inner.add_special_tokens([_control(token, plain.get(token)) for token in odd])
+    shown = ", ".join(sorted(odd)[:4]) + (f" and {len(odd) - 4} more" if len(odd) > 4 else "")
+    return [f"{where}: {shown}: control by spelling or use, but not marked so; taken as control"]
+
+
+def _control(token: str, was: tokenizers.AddedToken | None) -> tokenizers.AddedToken:
+    """It keeps its id, and the spaces that it swallows."""
+    lstrip, rstrip = (was.lstrip, was.rstrip) if was else (False, False)
+    return tokenizers.AddedToken(
+        token, special=True, normalized=False, lstrip=lstrip, rstrip=rstrip
+    )
 
 
 def _pieces(
@@ -316,13 +409,21 @@ def _token_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _find_template(folder: Path, config: dict[str, Any]) -> str | None:
-    """A file of its own wins; of several named templates the default one."""
+def _find_template(folder: Path, config: dict[str, Any]) -> tuple[str | None, list[str]]:
+    """A file of its own wins; of several named templates the default one. And notes."""
     file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text("utf-8")
-    value = config.get("chat_template")
+    try:
+        if file.is_file():
+            return file.read_text("utf-8"), []
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file}: not readable text ({error})") from error
+    older = _read_config(folder / "chat_template.json").get("chat_template")
+    value = config.get("chat_template", older)
     if isinstance(value, list):
         named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
         value = named.get("default")
-    return value if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None, [
+                f"{folder}: none of the chat templates is named default; chats are refused"
+            ]
+    return (value, []) if isinstance(value, str) else (None, [])
