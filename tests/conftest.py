@@ -8,6 +8,7 @@ import os
 import signal
 from functools import cache
 
+import pytest
 import typer.main
 import typer.testing
 
@@ -22,8 +23,9 @@ typer.main.get_command = typer.testing._get_command = cache(typer.main.get_comma
 """A process builds its commands once; here one would build them for every call."""
 
 
-def pytest_collection_finish() -> None:
-    """What imports and collection left is no concern of a test that counts objects.
+@pytest.fixture(autouse=True, scope="module")
+def earlier_objects_are_frozen() -> None:
+    """What imports and other files' tests left is no concern of a test that counts objects.
 
     A leak check looks at every object that can be looked at: half a million, most of them torch's.
     """
