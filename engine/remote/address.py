@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -123,6 +123,42 @@ def bearer(token: str | None, where: str = "the bearer token") -> dict[str, str]
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{where}: has characters that no header can carry")
     return {"Authorization": f"Bearer {token}"}
+
+
+MOVED = (301, 302, 303, 307, 308)
+MOST_MOVES = 5
+
+
+def led_to(answer: httpx.Response) -> httpx.URL | None:
+    """Where a redirect leads on the same host; None for another one's, which must not see the
+    token. A proxy that ends TLS names http: the way that we came stays."""
+    here = answer.request.url
+    there = here.join(answer.headers.get("location", ""))
+    same = there.host == here.host and (there.port or -1) == (here.port or -1)
+    if not same or (there.scheme, here.scheme) == ("https", "http"):
+        return None
+    return here.copy_with(raw_path=there.raw_path)
+
+
+class SameHost(httpx.Auth):
+    """For httpx's `auth`: follows a host's redirects on itself, with token and body."""
+
+    requires_request_body = True
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        for _ in range(MOST_MOVES):
+            answer = yield request
+            kept = (307, 308) if request.method == "POST" else MOVED
+            url = led_to(answer) if answer.status_code in kept else None
+            if url is None:
+                return
+            request = httpx.Request(
+                request.method,
+                url,
+                headers=request.headers,
+                content=request.content,
+                extensions=request.extensions,
+            )
 
 
 def _server_of(page: str) -> str:

@@ -21,8 +21,6 @@ WHOLE_S = 10.0
 IDLE_S = 2.0
 """A connection is kept so long: shorter than servers do, so that none closes under a request."""
 NO_SUCH_PAGE = (404, 405, 501)
-MOVED = (301, 302, 303, 307, 308)
-MOST_MOVES = 5
 
 
 class NoSuchPage(WrongEngine):
@@ -66,9 +64,9 @@ class Client:
         """The body of a 200 at this path of the host, which may redirect on itself."""
         try:
             end, at = time.monotonic() + WHOLE_S, path
-            for _ in range(MOST_MOVES):
+            for _ in range(address.MOST_MOVES):
                 with self._http.stream("GET", at, headers={"Accept": accept}) as answer:
-                    if answer.status_code not in MOVED:
+                    if answer.status_code not in address.MOVED:
                         self._check(answer, path)
                         return _body(answer, end)
                     at = self._led_to(answer)
@@ -91,20 +89,18 @@ class Client:
         """A context manager with the answer to a POST, which streams."""
         timeout = httpx.Timeout(READ_S, connect=CONNECT_S, read=read_s)
         path = self.server + call + self.address.query
-        return self._http.stream("POST", path, json=body, timeout=timeout)
+        return self._http.stream("POST", path, json=body, timeout=timeout, auth=address.SameHost())
 
     def _led_to(self, answer: httpx.Response) -> str:
-        """Path and query that a redirect leads to. Raises Unreachable for another host's: it
-        must not see the token."""
-        here = answer.request.url
-        there = here.join(answer.headers.get("location", ""))
-        same = there.host == here.host and (there.port or -1) == (here.port or -1)
-        if not same or (there.scheme, here.scheme) == ("https", "http"):
-            where = address.shown(f"{there.scheme}://{there.netloc.decode('ascii')}{there.path}")
+        """Path and query that a redirect leads to. Raises Unreachable for another host's."""
+        url = address.led_to(answer)
+        if url is None:
+            where = answer.request.url.join(answer.headers.get("location", ""))
             raise Unreachable(
-                f"answered {answer.status_code}: it redirects; if you trust it, give {where}"
+                f"answered {answer.status_code}: it redirects; if you trust it, give "
+                f"{address.shown(str(where))}"
             )
-        return there.raw_path.decode("ascii")
+        return url.raw_path.decode("ascii")
 
     def _check(self, answer: httpx.Response, path: str) -> None:
         code = answer.status_code

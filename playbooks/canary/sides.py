@@ -14,7 +14,7 @@ import psutil
 from engine.core import Engine
 from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
-from engine.remote.address import bearer
+from engine.remote.address import SameHost, bearer
 from engine.remote.answer import end_of
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
@@ -198,7 +198,7 @@ class EndpointSide:
             await stack.enter_async_context(self.endpoint)  # asks for the model's name
         self._client = httpx.AsyncClient(
             base_url=self._spec.address.origin, headers=bearer(self._spec.key), timeout=ASK_S,
-            trust_env=False, transport=self._transport,
+            auth=SameHost(), trust_env=False, transport=self._transport,
         )  # fmt: skip
         return self
 

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 
 from engine.errors import ConfigError
-from engine.remote.address import CHAT, COMPLETIONS, Address, bearer, parse, shown
+from engine.remote.address import CHAT, COMPLETIONS, Address, SameHost, bearer, parse, shown
 from engine.remote.answer import (
     BadStream,
     EventReader,
@@ -129,6 +129,7 @@ class Endpoint:
         self._client = httpx.AsyncClient(
             base_url=self.spec.address.origin,
             headers=headers,
+            auth=SameHost(),
             timeout=None,
             trust_env=False,  # a proxy of the environment would be measured as well
             limits=httpx.Limits(

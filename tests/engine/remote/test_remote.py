@@ -299,6 +299,19 @@ def test_a_question_streams_its_answer():
     assert (body["temperature"], body["stop"]) == (0.5, ["x"])
 
 
+def test_a_question_follows_a_redirect_of_the_same_host():
+    moved = httpx.Response(307, headers={"location": "/v1/chat/completions/"})
+    server = Server(page("vllm/busy"), **{
+        "/v1/chat/completions": moved, "/v1/chat/completions/": ANSWER,
+    })  # fmt: skip
+    engine = server.attach(token=TOKEN)
+    engine.poll()
+    stream = engine.submit([{"role": "user", "content": "hi"}], SamplingParams(max_tokens=5))
+    assert stream.result(timeout=10).text == "Hello é"
+    assert server.asked[-1].headers["authorization"] == f"Bearer {TOKEN}"
+    assert b'"hi"' in server.asked[-1].content
+
+
 def test_an_answer_cut_in_the_middle_of_a_character_is_put_together():
     def dripping():
         for i in range(0, len(ANSWER), 3):

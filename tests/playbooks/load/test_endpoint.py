@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import httpx
 import pytest
 
 from engine.errors import ConfigError
@@ -314,6 +315,38 @@ def test_the_bearer_token_is_sent():
     run_virtual(LoadRun(endpoint, make_spec("constant:1", requests=1)).run())
     assert transport.requests[0].headers["authorization"] == "Bearer secret"
     assert "secret" not in json.dumps(endpoint.describe())
+
+
+class Moved(ScriptedTransport):
+    """Redirects everything to `where`, and answers there."""
+
+    where = "/v1/completions/"
+
+    async def handle_async_request(self, request):
+        if request.url.path != "/v1/completions/":
+            self.requests.append(request)
+            return httpx.Response(307, headers={"location": self.where})
+        return await super().handle_async_request(request)
+
+
+def test_a_redirect_of_the_same_host_is_followed_with_token_and_body():
+    transport = Moved(stream_of)
+    endpoint = Endpoint(EndpointSpec(URL, model="m", key="secret"), transport)
+    spec = make_spec("constant:1", "fixed:5,4", requests=1)
+    result = run_virtual(LoadRun(endpoint, spec).run())
+    assert result.records[0].completed
+    first, second = transport.requests
+    assert (first.content, first.headers["authorization"]) == (second.content, "Bearer secret")
+    assert second.headers["authorization"] == "Bearer secret"
+
+
+def test_a_redirect_to_another_host_is_a_failure_that_says_where_to():
+    transport = Moved(stream_of)
+    transport.where = "http://evil.test/v1/completions/"
+    found = summarize(load_on(transport, requests=3))
+    assert found["errors"] == {"http_307": 3}
+    assert "http://evil.test" in found["error_examples"]["http_307"]
+    assert {request.url.host for request in transport.requests} == {"stub"}
 
 
 @pytest.mark.parametrize(
