@@ -245,6 +245,11 @@ class Engine(Watchable):
             request.set_prompt(list(prompt))  # type: ignore[arg-type]
         with self._door:
             self._check_open()
+            if len(self._open) >= self.config.max_waiting + self.config.max_batch:
+                self._intake.turned_away += 1  # the loop counts it; nothing else may pile up
+                stream.try_later = True
+                stream.close(FinishReason.REJECTED, error=self.loop.queue_full)
+                return stream
             self._open[request.id] = request
             if isinstance(prompt, Encoded) or is_token_ids(prompt):
                 self._intake.put(Submit(request))

@@ -50,6 +50,9 @@ class Loop:
         """Of those that have come in."""
         self.telemetry = Telemetry(self.clock)
         self.controls = Controls(scheduler, self.config, self.telemetry.event)
+        self.queue_full = f"the queue is full ({self.config.max_waiting} requests wait); try later"
+        self._turned_away = 0
+        """Those of the intake that have been counted."""
         self.bound_by: str | None = None
         self.round_began = self.clock.ns()
         """From any thread: a step that never ends has an old one."""
@@ -77,6 +80,10 @@ class Loop:
 
     def take_in(self) -> None:
         """What has come since the last round, in order."""
+        turned_away = self.intake.turned_away
+        if turned_away != self._turned_away:
+            self.telemetry.turned_away(turned_away - self._turned_away, self.queue_full)
+            self._turned_away = turned_away
         for command in self.intake.drain():
             match command:
                 case Submit(request):
@@ -214,15 +221,15 @@ class Loop:
 
     def _refusal(self, request: Request) -> str | None:
         """Why the request is not taken in, or None."""
-        vocab, most = self.compute.facts.vocab, self.config.max_waiting
+        vocab = self.compute.facts.vocab
         if self.controls.draining:
             request.stream.try_later = True
             return "the engine drains: it finishes what it has and takes nothing new; try later"
         if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
             return f"the prompt has token {max(request.prompt_ids)}; the vocabulary ends at {vocab}"
-        if len(self.scheduler.waiting) >= most:
+        if len(self.scheduler.waiting) >= self.config.max_waiting:
             request.stream.try_later = True
-            return f"the queue is full ({most} requests wait); try later"
+            return self.queue_full
         return self.scheduler.refusal(request)
 
     def finish(

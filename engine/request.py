@@ -187,6 +187,8 @@ class Request:
     """Tokens whose K and V are in the cache: this request's own position counter."""
     pages: list[int] = field(default_factory=list)
     """Block table, in token order."""
+    life: int = 0
+    """Which time of running this is, of all that its scheduler started: no two are the same."""
     slab: int = -1
     """Open slab held, -1 for none."""
     deadline: int = 0

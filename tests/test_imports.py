@@ -22,11 +22,8 @@ FILES = {"engine": 9, "playbooks": 10, "console": 10}
 """At most so many files at the top of a package."""
 
 # Known and being removed: entries go, none comes.
-LOADS_TORCH = {"loop"}
 CIRCLES = [
     {"engine.request", "engine.stream"},
-    {"engine.loop", "engine.observing.ledger", "engine.observing.observer",
-     "engine.scheduling.intake"},
     {"checklists.book", "checklists.checks"},
 ]  # fmt: skip
 
@@ -156,8 +153,7 @@ def first_to_load(heavy: set[str], *rooms: str) -> set[str]:
 
 
 def test_the_light_half_of_the_engine_loads_no_torch():
-    rooms = [name for name in LIGHT if name not in LOADS_TORCH]
-    assert first_to_load({"torch", "textual"}, *rooms) == set()
+    assert first_to_load({"torch", "textual"}, *LIGHT) == set()
 
 
 def test_watching_other_engines_loads_no_numpy_either():

@@ -49,8 +49,8 @@ class KvCache:
         if self.pages < max_batch:
             least = memory_needed(layout, layers, max_batch, max_batch, token_budget)
             raise ConfigError(
-                f"kv_memory: {_mib(memory)} is too little for max_batch {max_batch}; "
-                f"give at least {_mib(least)} or lower max_batch"
+                f"kv_memory: {_size(memory)} is too little for max_batch {max_batch}; "
+                f"give at least {_size(least, up=True)} or lower max_batch"
             )
         self.bytes = memory_needed(layout, layers, self.pages, max_batch, token_budget)
         pages = _room((layers, self.pages, h, layout.head_bytes), torch.uint8, device)
@@ -133,8 +133,10 @@ def memory_for(config: EngineConfig, device: str = "cpu") -> int:
     return int(psutil.virtual_memory().available * FREE_MEMORY_SHARE)
 
 
-def _mib(size: int) -> str:
-    return f"{-(-size // (1 << 20))}M"
+def _size(size: int, up: bool = False) -> str:
+    """In the words of a setting, of three digits or more, rounded down or up."""
+    shift, letter = (20, "M") if size >= 100 << 20 else (10, "K") if size >= 100 << 10 else (0, "")
+    return f"{-(-size >> shift) if up else size >> shift}{letter}"
 
 
 def _room(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:

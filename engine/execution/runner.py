@@ -40,7 +40,7 @@ class BlockTables:
     def __init__(self, slabs: int, width: int) -> None:
         self._table = np.full((slabs, width), -1, np.int32)
         self._known = [(0, 0)] * slabs
-        """What each row holds: (request number and how often it was preempted, pages)."""
+        """What each row holds: (the life that owns it, pages)."""
 
     def rows(self, requests: Sequence[Request], slabs: np.ndarray) -> np.ndarray:
         """int32 [B, W], as wide as the longest of them needs."""
@@ -48,7 +48,7 @@ class BlockTables:
         for request in requests:
             slab, held = request.slab, len(request.pages)
             owner, count = known[slab]
-            life = (request.number << 16) + request.preemptions
+            life = request.life
             if count != held or owner != life:
                 first = count if owner == life else 0
                 table[slab, first:held] = request.pages[first:]

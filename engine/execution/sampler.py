@@ -20,6 +20,8 @@ Argmax = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 NUCLEUS_WIDTH = 256
 """Candidates looked at first; a row whose nucleus is wider sorts its whole vocabulary."""
 
+UNSEEDED = 1 << 63
+"""A bit that no seed of a request has: who gave none draws the numbers of no seed at all."""
 _MASK = (1 << 64) - 1
 
 
@@ -62,8 +64,9 @@ class Sampler:
 
     def uniform(self, request: Request) -> float:
         """In [0, 1): the random number of the request's next token."""
-        params = request.params
-        seed = params.seed if params.seed is not None else self._seed * 1_000_003 + request.number
+        seed = request.params.seed
+        if seed is None:
+            seed = (_splitmix(self._seed) + request.number) | UNSEEDED
         return _splitmix(_splitmix(seed) ^ len(request.output_ids)) / 2.0**64
 
     def _hold_off_the_end(self, row: torch.Tensor, request: Request) -> None:

@@ -131,6 +131,15 @@ class Telemetry:
         self.meters.totals["requests"] += 1
         self.arrivals.append((self._clock.ns() / 1e9,))
 
+    def turned_away(self, count: int, why: str) -> None:
+        """So many requests were refused before they came in."""
+        rejected = FinishReason.REJECTED.value
+        for totals in (self.totals, self.meters.totals):
+            totals["requests"] += count
+        for finished in (self.finished, self.meters.finished):
+            finished[rejected] += count
+        self.event("reject", f"{count} turned away: {why}", limit=True)
+
     def preempted(self, request: Request) -> None:
         self.totals["preemptions"] += 1
         self.meters.totals["preemptions"] += 1

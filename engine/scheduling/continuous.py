@@ -87,10 +87,10 @@ class Continuous:
 
     def _fits(self, scheduler: Scheduler, request: Request, room: int) -> bool:
         """One that runs alone may have the whole pool: something always makes progress."""
-        pool = scheduler.pool
-        if scheduler.reserve != "known":
-            return pool.fits(scheduler.wanted(request))
-        return scheduler.wanted(request) <= (room if scheduler.running else pool.available)
+        if scheduler.reserve != "known" or not scheduler.running:
+            room = scheduler.pool.available
+        # Looking its prefix up costs more, and matters only where room is scarce.
+        return scheduler.wanted(request) <= room or scheduler.missing(request) <= room
 
     def _make_room(self, scheduler: Scheduler, request: Request, tokens: int, plan: Plan) -> bool:
         """Pages for the request's next tokens, taken from younger requests if need be."""

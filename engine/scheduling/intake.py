@@ -51,6 +51,8 @@ class Intake:
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._wake = threading.Event()
+        self.turned_away = 0
+        """Requests that were refused before they came here, for want of room; only grows."""
 
     def __reduce__(self) -> tuple[type[Intake], tuple[()]]:
         """A copy begins empty."""

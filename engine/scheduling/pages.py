@@ -95,6 +95,10 @@ class PagePool:
         """Would `allocate` give so many now?"""
         return count <= self.available
 
+    def count_held(self, pages: Iterable[int]) -> int:
+        """How many of them somebody holds."""
+        return sum(self._refs[page] > 0 for page in pages)
+
     def page_map(self) -> str:
         """One letter a page in pool order: f(ree), o(pen), s(ealed), c(ached)."""
         return self._states.decode("ascii")

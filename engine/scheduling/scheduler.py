@@ -11,6 +11,7 @@ them. Which request gets what in a step is the policy's business: engine/schedul
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -18,6 +19,7 @@ from typing import Protocol
 from engine.request import FinishReason, Request, Status
 from engine.scheduling.pages import PagePool
 from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.shadow import ContiguousShadow
 from engine.scheduling.waiting import WaitingQueue
 
@@ -73,6 +75,7 @@ class Scheduler:
         self.useful_tokens = 0
         self.recomputed_tokens = 0
         self._cautious = False
+        self._lives = itertools.count(1)
         self._deadlines: list[tuple[int, int, Request]] = []
 
     # --- in and out -----------------------------------------------------------------
@@ -183,6 +186,7 @@ class Scheduler:
         self.waiting.remove(request)
         self.running[request.id] = request
         request.status = Status.RUNNING
+        request.life = next(self._lives)
         if self.pool.slabs:
             slab = self.pool.take_slab()
             assert slab is not None
@@ -239,16 +243,25 @@ class Scheduler:
     def claim(self, request: Request) -> int:
         """Pages that are kept for a running request beside those it holds.
 
-        For what it knows already and one page of growth; to its very end where it is protected
-        from preemption, and for everybody while preemption has cost too much lately.
+        For what it knows already and one page of growth, if it can grow; to its very end where
+        it is protected from preemption, and for everybody while preemption has cost too much
+        lately.
         """
         if self.is_protected(request):
             return max(0, self.pool.pages_for(self.final_tokens(request)) - len(request.pages))
         known = self.pool.pages_for(request.num_tokens) - len(request.pages)
-        return max(0, known) + 1
+        final = self.pool.pages_for(self.final_tokens(request)) - len(request.pages)
+        return max(0, min(max(0, known) + 1, final))
 
     def is_protected(self, request: Request) -> bool:
         return self._cautious or request.preemptions >= PREEMPTIONS_MAX
+
+    def missing(self, request: Request) -> int:
+        """Of the `wanted` pages, those that nobody holds already for the same prefix."""
+        index = self.pool.index
+        if index is None:
+            return self.wanted(request)
+        return self.wanted(request) - self.pool.count_held(self._known_pages(request, index))
 
     def wanted(self, request: Request) -> int:
         """Pages that must be there to admit it: what it takes now, and its claim after that."""
@@ -268,15 +281,18 @@ class Scheduler:
         index = self.pool.index
         if index is None:
             return
-        known = request.token_ids(0, request.num_tokens - 1)
-        pages = index.find(known, self.pool.page_tokens)
+        pages = self._known_pages(request, index)
         self.pool.share(pages)
         request.pages.extend(pages)
         request.prefix_pages = len(pages)
         request.num_computed = len(pages) * self.pool.page_tokens
         request.node = index.node_after(pages[-1] if pages else None)
-        index.queried_tokens += len(known)
+        index.queried_tokens += request.num_tokens - 1
         index.hit_tokens += request.num_computed
+
+    def _known_pages(self, request: Request, index: PrefixIndex) -> list[int]:
+        known = request.token_ids(0, request.num_tokens - 1)
+        return index.find(known, self.pool.page_tokens)
 
     # --- applying -------------------------------------------------------------------
 

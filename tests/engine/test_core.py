@@ -1,11 +1,13 @@
 """The engine on a tiny model, stepped by hand: what comes out, and that nothing is kept."""
 
 import random
+import re
+import threading
 
 import pytest
 import torch
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, parse_size
 from engine.core import Engine, completion
 from engine.errors import ConfigError, EngineStopped, ModelError, RequestError
 from engine.request import FinishReason, SamplingParams
@@ -411,3 +413,50 @@ def test_who_may_come_again_is_told_so():
     engine.step()
     found = [(s.closed, s.try_later) for s in streams]
     assert found == [(True, False), (False, False), (True, True)]
+
+
+def test_a_request_without_a_seed_draws_the_numbers_of_no_seed():
+    prompt, params = [5, 6, 7], forced(30, temperature=5.0)
+    for number in range(1, 4):
+        engine = tiny_engine()
+        *_, unseeded = answers(engine, [engine.submit(prompt, params) for _ in range(number)])
+        seeded = alone(prompt, forced(30, temperature=5.0, seed=number))
+        assert unseeded.token_ids != seeded.token_ids
+    engine = tiny_engine()
+    one, other = answers(engine, [engine.submit(prompt, params) for _ in range(2)])
+    assert one.token_ids != other.token_ids
+
+
+def test_texts_beyond_the_queues_limit_are_refused_before_they_are_tokenized(monkeypatch):
+    engine = tiny_engine(max_waiting=4, max_batch=2)
+    gate, tokenized = threading.Event(), []
+    encode = engine.loaded.tokenizer.encode
+
+    def counted(text):
+        gate.wait(10)
+        tokenized.append(text)
+        return encode(text)
+
+    monkeypatch.setattr(engine.loaded.tokenizer, "encode", counted)
+    streams = [engine.submit("the world", forced(1)) for _ in range(500)]
+    late = streams[6:]
+    assert all(s.closed and s.try_later for s in late)
+    assert "queue is full (4" in late[0].poll().error
+    assert len(engine._open) == 6
+    gate.set()
+    engine._tokenizers.shutdown(wait=True)
+    step_until_idle(engine)
+    assert len(tokenized) == 6
+    assert engine.telemetry.totals["requests"] == 500
+    assert engine.telemetry.finished["rejected"] + engine.telemetry.finished["length"] == 500
+    assert_nothing_held(engine)
+
+
+@pytest.mark.parametrize("memory", [1, 1000, 1 << 14])
+def test_the_least_memory_that_a_refusal_names_is_more_than_was_given_and_enough(memory):
+    loaded = tiny_engine().loaded
+    with pytest.raises(ConfigError) as refused:
+        Engine(EngineConfig(kv_memory=memory), loaded).load()
+    given, least = re.search(r"kv_memory: (\w+) is .* at least (\w+)", str(refused.value)).groups()
+    assert parse_size(given) <= memory < parse_size(least)
+    Engine(EngineConfig(kv_memory=parse_size(least)), loaded).load()

@@ -76,6 +76,37 @@ def ids(plan):
 # --- admission --------------------------------------------------------------------------
 
 
+def test_pages_that_somebody_holds_already_are_not_counted_as_new():
+    """26 pages; 12 that all share and 3 of its own for each: four run."""
+    world = World(pages=26, cap=8, index=PrefixIndex(), budget=200)
+    shared = list(range(100, 148))
+    world.add([*shared, 1], output=1)
+    world.run()
+    for i in range(5):
+        world.add([*shared, *[10 * i + n for n in range(10)]], output=2)
+    world.step()
+    assert len(world.scheduler.running) == 4
+    assert world.pool.used == 12 + 4 * 3
+    world.run()
+    assert all(r.preemptions == 0 for r in world.requests)
+
+
+def test_a_cached_prefix_that_nobody_holds_takes_room_when_it_is_shared():
+    """A page of the cache is as available as a free one, and is gone once it is held."""
+    world = World(pages=20, cap=8, index=PrefixIndex(), budget=200)
+    shared = list(range(100, 148))
+    world.add([*shared, 1], output=1)
+    world.run()
+    assert world.pool.cached == 12
+    keeper = world.add(21, output=3)  # 6 pages: 14 are left, 12 of them cached
+    world.step()
+    world.add([*shared, *range(10)], output=2)  # 15 pages in all
+    assert ids(world.step()) == [keeper.id]
+    world.run()
+    assert world.requests[-1].finish_reason is FinishReason.STOP
+    assert world.pool.index.hit_tokens == 48
+
+
 def test_k20_a_small_one_passes_a_big_one_that_does_not_fit():
     world = World(pages=12, cap=4)
     world.add(30, output=14)  # holds 8 of 12 pages and grows to 11
