@@ -29,6 +29,11 @@ class Backend:
         """reference | cpu | triton"""
         return self.ops.name
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever starts it should know: that the kernels are the slow ones, and why."""
+        return (self.reason,) if self.name == "reference" else ()
+
     def suited_to(self, layout: PageLayout, query_heads: int, kind: str = "auto") -> Backend:
         """This backend if it can serve such a cache; else, where `kind` is auto, the reference.
 

@@ -80,5 +80,5 @@ def model_calibrate(
     from playbooks.measure.calibrate import run_calibration
 
     with output.progress("tokens") as progress:
-        report = run_calibration(config, prompts, save, channels, progress)
+        report = run_calibration(config, prompts, save, channels, progress, output.note)
     output.finish(report)

@@ -40,8 +40,7 @@ class ModelCompute:
     @property
     def notes(self) -> list[str]:
         """What whoever starts it should know, one line each: slow kernels, odd model files."""
-        slow = [self.backend.reason] if self.backend.name == "reference" else []
-        return [*slow, *self.loaded.notes]
+        return list(dict.fromkeys([*self.backend.notes, *self.loaded.notes]))
 
     @property
     def eos_ids(self) -> frozenset[int]:

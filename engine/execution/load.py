@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from engine import models
@@ -100,7 +102,8 @@ def _load(config: EngineConfig) -> tuple[str, Backend, LoadedModel]:
     """The kernels are chosen before a weight is read: what cannot run says so at once."""
     checkpoint = models.open_checkpoint(models.resolve(config.model))
     device, backend = select_kernels(config, checkpoint.spec)
-    return device, backend, models.load(checkpoint, backend.ops, device=device)
+    loaded = models.load(checkpoint, backend.ops, device=device)
+    return device, backend, replace(loaded, notes=(*backend.notes, *loaded.notes))
 
 
 def _device(config: EngineConfig) -> str:

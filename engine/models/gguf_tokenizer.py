@@ -93,7 +93,9 @@ def build_tokenizer(metadata: dict[str, Any], where: str) -> Tokenizer:
     ends = [source.get(f"{role}_token_id") for role in ("bos", "eos", "eot", "eom")]
     known = [i for i in ends if isinstance(i, int)]
     bos, eos = source.token("bos"), source.token("eos")
-    return Tokenizer(inner, bos, eos, template, where, tokens, known)
+    silent = kind == "gpt2" and source.get("pre") is None
+    notes = [f"{where}: names no pre-tokenizer; text is split as GPT-2's"] if silent else []
+    return Tokenizer(inner, bos, eos, template, where, tokens, known, notes)
 
 
 class _Source:

@@ -46,14 +46,18 @@ def run_calibration(
     out: Path | None = None,
     channels: int = 4,
     progress: Progress = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure, write the file (the user's own place by default) and return the report.
 
+    `say` is told what is odd about the model or slow about its kernels, a line each.
     Raises ConfigError or ModelError.
     """
     if channels < 0:
         raise ConfigError(f"channels: expected at least 0, got {channels}")
     loaded = load_model(config)
+    for note in loaded.notes:
+        say(note)
     texts = prompt_tokens(loaded, prompts)
     calibration = measure(config, loaded, texts, channels, progress)
     path = out or user_file(loaded.identity)

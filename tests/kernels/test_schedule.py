@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.cpu import build
+from kernels.cpu import kv as cache_kernels
 from kernels.layout import KvStep
 from kv_builders import (
     VARIANTS,
@@ -49,6 +51,51 @@ def test_every_chunk_size_gives_what_decode_gives(kind: str, variant: Variant) -
         same(kind, out, one_by_one)
         assert torch.equal(torch.stack(stored(kv, table, sealed)),
                            torch.stack(stored(decode, table, sealed)))  # fmt: skip
+
+
+SIZES = [
+    Shape(head_dim=8, group=1),
+    Shape(head_dim=8, group=5, page=32),
+    Shape(head_dim=16, group=1),
+    Shape(head_dim=16, group=2, page=32),
+    Shape(head_dim=24, group=4),
+    Shape(head_dim=40, group=8),
+    Shape(head_dim=48, group=7),
+    Shape(head_dim=80, group=2, page=32),
+    Shape(head_dim=256, group=1),
+]
+"""Small heads, which a compiler unrolls whole, odd groups, and tiles of a single row."""
+
+
+def in_chunks(variant: Variant, shape: Shape, size: int) -> torch.Tensor:
+    length = 2 * shape.page + 5
+    x, kv = random_qkv(length, shape), make_cache(variant, shape, tokens=length)
+    return feed(backend("cpu"), kv, [x], [chunks_of(length, size)], shape)[0]
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v.outliers or "fp" in v.fmt], ids=str)
+@pytest.mark.parametrize("shape", SIZES, ids=lambda s: f"D{s.head_dim}-G{s.group}-P{s.page}")
+def test_every_head_size_has_the_same_bits_alone_and_in_a_batch(
+    shape: Shape, variant: Variant
+) -> None:
+    alone = in_chunks(variant, shape, 1)
+    for size in (7, 2 * shape.page + 5):
+        assert torch.equal(in_chunks(variant, shape, size), alone)
+
+
+@pytest.mark.parametrize("flags", ["-O1", "-Os", "-O3 -funroll-all-loops", "-fno-tree-vectorize"])
+@pytest.mark.parametrize("head_dim", [16, 64])
+def test_the_compiler_s_flags_change_no_bit(
+    head_dim: int, flags: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is fused but where the source says so: unrolling and scheduling are free."""
+    shape, variant = Shape(head_dim=head_dim), Variant("int8_channel", 4, True)
+    usual = in_chunks(variant, shape, 7)
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, *flags.split()))
+    monkeypatch.setattr(
+        cache_kernels, "library", cache_kernels.library.__wrapped__
+    )  # not the one that is loaded
+    assert torch.equal(in_chunks(variant, shape, 7), usual)
 
 
 @pytest.mark.parametrize("kind", ["reference", "cpu"])

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from builders import MERGES, SPECIAL, tiny_inner
+from builders import MERGES, SPECIAL, tiny_inner, tiny_spec
 from engine.errors import ModelError
 from engine.models.gguf_tokenizer import build_tokenizer
 from engine.text.tokenizer import Tokenizer
+from model_files import gguf_metadata
 
 TOKENS = sorted(tiny_inner().get_vocab(), key=tiny_inner().get_vocab().__getitem__)
 
@@ -137,3 +138,11 @@ def test_sentencepiece_text_never_becomes_special() -> None:
 def test_incomplete_metadata(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelError, match=words):
         sentencepiece(**changes)
+
+
+def test_a_file_that_names_no_pre_tokenizer_is_told() -> None:
+    metadata = gguf_metadata(tiny_spec())
+    assert build_tokenizer(metadata, "m.gguf").notes == ()
+    del metadata["tokenizer.ggml.pre"]
+    (note,) = build_tokenizer(metadata, "m.gguf").notes
+    assert note == "m.gguf: names no pre-tokenizer; text is split as GPT-2's"
