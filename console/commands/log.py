@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -16,8 +16,7 @@ from console.exits import Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from playbooks.optlog import OptLog, Reading, Record
-    from playbooks.optlog.select import Selection
+    from playbooks.optlog import OptLog, Reading
 
 log_app = typer.Typer(
     help="The optimization log: what was changed, why, what it did, what went wrong.",
@@ -28,39 +27,56 @@ FORMATS = ("md", "csv", "json", "html")
 File = Annotated[
     Path | None, typer.Option("--file", help="Another log than the user's own (optlog.jsonl).")
 ]
-Since = Annotated[
-    str | None, typer.Option("--since", help="From this time on: 2026-09-30, …T18:00, or 7d ago.")
-]
-Until = Annotated[str | None, typer.Option("--until", help="Up to this time; a day to its end.")]
-Decision = Annotated[
-    list[str] | None,
-    typer.Option("--decision", help="adopt, reject, hold or rolled_back; may be repeated."),
-]
-Metric = Annotated[
-    str | None, typer.Option("--metric", help="Part of a metric's or a changed setting's name.")
-]
-Text = Annotated[str | None, typer.Option("--text", help="Words that all occur in the record.")]
-Last = Annotated[int | None, typer.Option("--last", help="Only so many of the newest.")]
+
+
+class Picked:
+    """The records that `list` and `export` are asked for. Raises ConfigError."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {
+        "since": Annotated[
+            str | None,
+            typer.Option("--since", help="From this time on: 2026-09-30, …T18:00, or 7d ago."),
+        ],
+        "until": Annotated[
+            str | None, typer.Option("--until", help="Up to this time; a day to its end.")
+        ],
+        "decision": Annotated[
+            list[str] | None,
+            typer.Option("--decision", help="adopt, reject, hold or rolled_back; repeatable."),
+        ],
+        "metric": Annotated[
+            str | None,
+            typer.Option("--metric", help="Part of a metric's or a changed setting's name."),
+        ],
+        "text": Annotated[
+            str | None, typer.Option("--text", help="Words that all occur in the record.")
+        ],
+        "last": Annotated[int | None, typer.Option("--last", help="Only so many of the newest.")],
+        "file": File,
+    }
+
+    def __init__(
+        self, since: str | None, until: str | None, decision: list[str] | None,
+        metric: str | None, text: str | None, last: int | None, file: Path | None,
+    ) -> None:  # fmt: skip
+        from playbooks.optlog.select import Selection, moment
+
+        names = tuple(name for given in decision or () for name in given.split(","))
+        selection = Selection(
+            moment(since, "--since"), moment(until, "--until", end=True), names, metric, text, last
+        )
+        self.log, self.reading = _read(file)
+        self.records = selection.of(self.reading.records)
 
 
 @log_app.command("list")
 @command_options()
-def log_list(
-    output: Output,
-    since: Since = None,
-    until: Until = None,
-    decision: Decision = None,
-    metric: Metric = None,
-    text: Text = None,
-    last: Last = None,
-    file: File = None,
-) -> None:
+def log_list(output: Output, picked: Picked) -> None:
     """Records in their order, one a line."""
-    log, reading, records = _chosen(file, since, until, decision, metric, text, last)
     from playbooks.optlog.export import report_of
 
-    _warn(reading, output)
-    output.finish(report_of(records, reading, log.path))
+    _warn(picked.reading, output)
+    output.finish(report_of(picked.records, picked.reading, picked.log.path))
 
 
 @log_app.command("show")
@@ -153,34 +169,28 @@ def log_add(
 
 
 @log_app.command("export")
+@command_options()
 def log_export(
+    picked: Picked,
     fmt: Annotated[
         str | None, typer.Option("--format", help="md, csv, json or html; --out's ending if absent")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write it to this file, not to standard output.")
     ] = None,
-    since: Since = None,
-    until: Until = None,
-    decision: Decision = None,
-    metric: Metric = None,
-    text: Text = None,
-    last: Last = None,
-    file: File = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No word on damage or files.")] = False,
 ) -> None:
     """The log, or a part of it, as a document."""
     chosen = _format(fmt, out)
-    log, reading, records = _chosen(file, since, until, decision, metric, text, last)
     from playbooks.optlog.export import export
 
-    _warn(reading, Output(quiet=quiet))
-    document = export(records, reading, log.path, chosen)
+    _warn(picked.reading, Output(quiet=quiet))
+    document = export(picked.records, picked.reading, picked.log.path, chosen)
     if out is None:
         sys.stdout.write(document)
         return
     write_text(out, document)
-    Output(quiet=quiet).note(f"{len(records)} records written to {out}")
+    Output(quiet=quiet).note(f"{len(picked.records)} records written to {out}")
 
 
 @log_app.command("verify")
@@ -242,20 +252,6 @@ def _read(file: Path | None, must_exist: bool = True) -> tuple[OptLog, Reading]:
     if file is not None and must_exist and not file.exists():
         raise ConfigError(f"--file {file}: there is no such file")
     return log, log.read()
-
-
-def _chosen(
-    file: Path | None, since: str | None, until: str | None, decision: list[str] | None,
-    metric: str | None, text: str | None, last: int | None,
-) -> tuple[OptLog, Reading, list[Record]]:  # fmt: skip
-    from playbooks.optlog.select import Selection, moment
-
-    names = tuple(name for given in decision or () for name in given.split(","))
-    selection: Selection = Selection(
-        moment(since, "--since"), moment(until, "--until", end=True), names, metric, text, last
-    )
-    log, reading = _read(file)
-    return log, reading, selection.of(reading.records)
 
 
 def _format(fmt: str | None, out: Path | None) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from console.commands.engine_flags import EngineFlags
 from console.commands.output import Output
 from engine.errors import ConfigError
 from playbooks.steps.durations import seconds
@@ -68,7 +67,8 @@ def duration(flag: str, help: str, zero: bool = False) -> Any:
 def command_options(
     *, logs: bool = False, also: tuple[str, ...] = ()
 ) -> Callable[[Command], Command]:
-    """Give a command the options of its parameters `engine: EngineFlags` and `output: Output`.
+    """Give a command the options of its parameters whose types are made of options: Output, and
+    every class with OPTIONS, like EngineFlags.
 
     logs: it writes the optimization log, and --no-log stops that. also: what --out takes besides
     reports: .svg where there is a chart.
@@ -79,11 +79,11 @@ def command_options(
         bundles: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
         parameters = []
         for name, parameter in own.parameters.items():
-            if parameter.annotation is EngineFlags:
-                bundles[name] = EngineFlags, EngineFlags.OPTIONS
-            elif parameter.annotation is Output:
+            if parameter.annotation is Output:
                 make = functools.partial(Output, also=also)
                 bundles[name] = make, Output.options(logs, also)
+            elif hasattr(parameter.annotation, "OPTIONS"):
+                bundles[name] = parameter.annotation, parameter.annotation.OPTIONS
             else:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         for _, options in bundles.values():

@@ -6,6 +6,8 @@ import codecs
 import os
 import sys
 
+from playbooks.reports.text import clean, clean_lines
+
 ERRORS = "evewatch"
 """Name of the error handler that writes what an encoding has not in letters that it has."""
 PLAIN = {
@@ -31,9 +33,10 @@ def take_any_encoding() -> None:
 
 
 def say(text: str) -> None:
-    """A line on standard error. One that nobody reads any more is no failure."""
+    """A line on standard error, in which nothing of others steers the terminal. That nobody
+    reads it any more is no failure."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(clean_lines(text), file=sys.stderr, flush=True)
     except BrokenPipeError:
         _drop(2)
 
@@ -62,11 +65,11 @@ class StatusLine:
 
     def stay(self, text: str) -> None:
         if not self._quiet:
-            self._write(f"{text}\n")
+            self._write(f"{clean(text)}\n")
 
     def pass_by(self, text: str) -> None:
         if self.live:
-            self._write(text)
+            self._write(clean(text))
 
     def _write(self, text: str) -> None:
         try:
