@@ -96,7 +96,7 @@ class ModelFacts:
 
 
 class Compute(Protocol):
-    """Turns Plans into tokens: a model with its cache and sampler, or a cost model."""
+    """FairScheduler Plans into tokens: a model with its cache and sampler, or a cost model."""
 
     facts: ModelFacts
 

@@ -14,7 +14,7 @@ from typing import Any
 from engine.errors import EngineError
 from playbooks.canary.events import Beat, Decided, Listener, Looked, Phase, StageBegan
 from playbooks.canary.evidence import CanaryEvidence, GaugeSeries, Sample
-from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.probes import CrosstalkProbe, check_quality
 from playbooks.canary.router import BASELINE, CANDIDATE, SIDES, Router
@@ -51,7 +51,7 @@ class Conductor:
         plan: CanaryPlan,
         sides: dict[str, Side],
         load: LoadSpec,
-        turns: Turns | None = None,
+        turns: FairScheduler | None = None,
         listener: Listener = lambda event: None,
         on_decision: Callable[[dict[str, Any]], None] = lambda decision: None,
         stop: Callable[[], bool] = lambda: False,

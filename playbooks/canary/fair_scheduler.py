@@ -28,7 +28,7 @@ IDLE_WAIT_S = 0.002
 log = logging.getLogger("evewatch.canary")
 
 
-class Turns:
+class FairScheduler:
     """Who steps next. `turn` belongs to one thread; `call` may be used from any.
 
     `make` gives the engines, on that thread; they must not have one of their own.
@@ -127,7 +127,7 @@ def _touch(engine: Engine) -> None:
         layer.slabs.zero_()
 
 
-class ThreadTurns(Turns):
+class FairSchedulerThread(FairScheduler):
     """On a thread of its own, until stopped."""
 
     def __init__(self, make: Callable[[], Mapping[str, Engine]]) -> None:

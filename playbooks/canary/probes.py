@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.models import LoadedModel
 from playbooks.canary.evidence import CanaryQuality, Probes
-from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.canary.router import BASELINE, CANDIDATE, SIDES
 from playbooks.canary.sides import Ask, EmbeddedSide, Said, Side
 from playbooks.measure.crosstalk import MARKS, marked_prompt
@@ -90,7 +90,7 @@ class _Judged:
     note: str | None
 
 
-async def check_quality(sides: dict[str, Side], turns: Turns | None) -> CanaryQuality:
+async def check_quality(sides: dict[str, Side], turns: FairScheduler | None) -> CanaryQuality:
     """`turns`: where both sides are engines in this process."""
     base, candidate = sides[BASELINE], sides[CANDIDATE]
     cases = _cases(base)

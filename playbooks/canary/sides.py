@@ -19,7 +19,7 @@ from engine.remote.answer import end_of
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
-from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.record import RequestRecord
 from playbooks.load.targets import EmbeddedTarget, Failed, Target
@@ -74,7 +74,9 @@ class Side(Protocol):
 class EmbeddedSide:
     """An engine that `turns` steps. `shows_process`: its gauges include the process itself."""
 
-    def __init__(self, name: str, engine: Engine, turns: Turns, shows_process: bool = True) -> None:
+    def __init__(
+        self, name: str, engine: Engine, turns: FairScheduler, shows_process: bool = True
+    ) -> None:
         self.name, self.engine, self._turns = name, engine, turns
         self._shows_process = shows_process
         self.target: Target = _Live(engine, SOURCE)

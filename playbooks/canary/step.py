@@ -21,7 +21,7 @@ from engine.execution.load import load_model
 from engine.models import LoadedModel
 from playbooks.canary.conductor import Conductor
 from playbooks.canary.events import Ended, Listener, Phase
-from playbooks.canary.fair_scheduler import ThreadTurns, Turns
+from playbooks.canary.fair_scheduler import FairScheduler, FairSchedulerThread
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.report import logger, make_report
 from playbooks.canary.router import BASELINE, CANDIDATE
@@ -40,7 +40,7 @@ class SidePair:
     """Two sides that are up, and who steps them where they are engines in this process."""
 
     sides: dict[str, Side]
-    turns: Turns | None = None
+    turns: FairScheduler | None = None
 
 
 def run_canary(
@@ -137,7 +137,7 @@ async def _engines(
         other = mine if same else load_model(candidate)
         return {BASELINE: Engine(baseline, mine), CANDIDATE: Engine(candidate, other)}
 
-    turns = ThreadTurns(make)
+    turns = FairSchedulerThread(make)
     stack.push_async_callback(turns.stop)
     await turns.start()
     sides = {name: EmbeddedSide(name, engine, turns) for name, engine in turns.engines.items()}

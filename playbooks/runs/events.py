@@ -51,4 +51,4 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Nobody watches."""
+    """For a run without a listener."""

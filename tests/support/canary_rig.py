@@ -18,7 +18,7 @@ from engine.models import LoadedModel
 from kernels import dispatch
 from load_stub import run_virtual
 from playbooks.canary.events import Event
-from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EmbeddedSide
@@ -40,7 +40,7 @@ PLAN = CanaryPlan(
 Sabotage = Callable[[Engine], None]
 
 
-class VirtualTurns(Turns):
+class VirtualTurns(FairScheduler):
     """On the running loop, whose clock a step moves by its cost."""
 
     def __init__(

@@ -9,7 +9,7 @@ from engine.request import SamplingParams
 from engines import tiny_engine
 from playbooks.canary import busy
 from playbooks.canary.busy import BusyLog
-from playbooks.canary.fair_scheduler import Turns
+from playbooks.canary.fair_scheduler import FairScheduler
 
 
 class Clock:
@@ -39,7 +39,7 @@ def turns_of(costs):
 
         return counting
 
-    turns = Turns(make, clock)
+    turns = FairScheduler(make, clock)
     turns.load()
     return turns, clock, order
 

@@ -9,7 +9,7 @@ from engine.core import Engine
 from engine.errors import ConfigError
 from playbooks.checkup.site import Site
 from playbooks.diagnosis import CAUSES
-from playbooks.faults import fault_patches as tampering
+from playbooks.faults import fault_patches
 from playbooks.faults.faults import FAULTS, Ground, inject
 from playbooks.faults.selftest import run_selftest
 from playbooks.reports.schemas import schema_of, violations
@@ -104,6 +104,6 @@ def test_a_fault_is_undone_on_every_way_out(ground, name):
 def test_a_fault_reaches_no_other_engine(ground):
     with ground.site.engine() as one, ground.site.engine() as other:
         before = own(other)
-        with tampering.leak_on_cancel(one), tampering.swap_rows(one):
+        with fault_patches.leak_on_cancel(one), fault_patches.swap_rows(one):
             assert own(one) != before
             assert own(other) == before

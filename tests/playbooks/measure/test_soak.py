@@ -10,7 +10,7 @@ from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError
 from engine.execution.load import load_model
 from playbooks.checkup.site import Site
-from playbooks.faults import fault_patches as tampering
+from playbooks.faults import fault_patches
 from playbooks.measure.leak_detector import Look, allocator, containers, growth, objects
 from playbooks.measure.soak import grown_of, run_soak
 from playbooks.reports.schemas import schema_of, violations
@@ -58,7 +58,7 @@ def test_a_healthy_engine_keeps_nothing(site):
 
 
 def test_pages_that_are_lost_are_counted_per_request(site):
-    report = soaked(site, tampering.leak_on_cancel)
+    report = soaked(site, fault_patches.leak_on_cancel)
     assert report["verdict"] == "fail"
     pages = next(row for row in report["grew"] if row["what"] == "pages")
     assert 0.05 < pages["per_request"] <= 1 / 3 + 0.01
@@ -69,7 +69,7 @@ def test_pages_that_are_lost_are_counted_per_request(site):
 
 
 def test_what_is_kept_is_named_by_container_and_class(site):
-    report = soaked(site, tampering.keep_ended_requests, SoakStep(54, 6, storms=False))
+    report = soaked(site, fault_patches.keep_ended_requests, SoakStep(54, 6, storms=False))
     grew = {row["what"]: row for row in report["grew"]}
     kept = next(row for what, row in grew.items() if what.endswith("kept_requests"))
     assert kept["kind"] == "container"
