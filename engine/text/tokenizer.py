@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers
 
 from engine.errors import ModelError, RequestError
 from engine.text.chat import ChatTemplate, Messages, check
+from engine.text.control import mark_control, splitter
+from engine.text.pieces import BYTE_CHARS, pieces_of, take_first_space
 
 GUARD = "\ufdd0"
 """A code point that Unicode keeps out of text: put behind each character of a special token's
@@ -35,14 +35,6 @@ TURN_ENDS = (
 )  # fmt: skip
 """End an answer when the chat template writes them, whatever a file says of its EOS: conversions
 often name only the base model's."""
-
-_SPELLED = re.compile(r"<[|｜][^<>|｜\s]+[|｜]>")
-"""How vocabularies spell control tokens, and nothing else."""
-_KNOWN = re.compile(
-    r"</?s>|<(bos|eos|pad|unk|mask|sep|cls)>|<(start|end)_of_turn>|\[/?INST\]|"
-    r"\[(BOS|EOS|PAD|UNK|MASK|SEP|CLS|CONTROL_\d+)\]"
-)
-"""The same for tokens that a file adds to its vocabulary; inside one they may be text."""
 
 
 class Tokenizer:
@@ -61,20 +53,20 @@ class Tokenizer:
     ) -> None:
         """`tokens`: more special tokens for the template, by its names. `ends`: ids that end an
         answer or begin a text, whatever their tokens are marked as."""
-        notes = [*notes, *_mark_control(inner, {*ends}, where)]
+        notes = [*notes, *mark_control(inner, {*ends}, chat_template or "", where)]
         # Spelled-out special tokens are text; chat() puts the real ones in itself.
         inner.encode_special_tokens = True
         inner.no_truncation()
         inner.no_padding()
         self._inner = inner
-        self._first_space = _take_first_space(inner)
+        self._first_space = take_first_space(inner)
         added = inner.get_added_tokens_decoder()
         self._special = {token.content: i for i, token in added.items() if token.special}
-        self._split = _splitter([t for t in added.values() if t.special])
+        self._split = splitter([t for t in added.values() if t.special])
         literal = {i: token.content.encode() for i, token in added.items()}
         for special in self._special.values():
             literal[special] = b""
-        self.pieces, self.strips_space = _pieces(inner, literal, where)
+        self.pieces, self.strips_space = pieces_of(inner, literal, where)
         named = {"bos_token": bos or "", "eos_token": eos or "", **(tokens or {})}
         self._chat = ChatTemplate(chat_template, named, where) if chat_template else None
         self.eos_ids = self._find_eos(eos)
@@ -213,7 +205,7 @@ class Tokenizer:
         return out
 
     def _byte_id(self, byte: int) -> int:
-        for spelling in (_BYTE_CHARS[byte], f"<0x{byte:02X}>"):
+        for spelling in (BYTE_CHARS[byte], f"<0x{byte:02X}>"):
             found = self.id_of(spelling)
             if found is not None and self.pieces[found] == bytes([byte]):
                 return found
@@ -260,136 +252,6 @@ class Detokenizer:
     def flush(self) -> str:
         """What was held back; an unfinished character becomes U+FFFD."""
         return self._decoder.decode(b"", final=True)
-
-
-def byte_alphabet() -> dict[str, int]:
-    """Byte-level BPE writes each byte as one visible character: character -> byte.
-
-    Printable Latin-1 stands for itself; the rest follows from U+0100 on, in byte order.
-    """
-    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = (byte for byte in range(256) if byte not in visible)
-    return {chr(b): b for b in visible} | {chr(0x100 + n): b for n, b in enumerate(hidden)}
-
-
-_BYTE_CHARS = {byte: char for char, byte in byte_alphabet().items()}
-
-
-def _mark_control(inner: tokenizers.Tokenizer, ends: set[int], where: str) -> list[str]:
-    """Make special what is control whatever its type says, and name it.
-
-    That is a token that is spelled as control, or one of `ends`, if it is more than one character:
-    a single one is text too.
-    """
-    added = inner.get_added_tokens_decoder()
-    special = {token.content for token in added.values() if token.special}
-    plain = {token.content: token for token in added.values()}
-    odd = [
-        token
-        for token, i in inner.get_vocab(with_added_tokens=True).items()
-        if token not in special
-        and (
-            _SPELLED.fullmatch(token)
-            or (token in plain and _KNOWN.fullmatch(token))
-            or (i in ends and len(token) > 1)
-        )
-    ]
-    if not odd:
-        return []
-    inner.add_special_tokens([_control(token, plain.get(token)) for token in odd])
-    shown = ", ".join(sorted(odd)[:4]) + (f" and {len(odd) - 4} more" if len(odd) > 4 else "")
-    return [f"{where}: {shown}: control by spelling or use, but not marked so; taken as control"]
-
-
-def _control(token: str, was: tokenizers.AddedToken | None) -> tokenizers.AddedToken:
-    """It keeps its id, and the spaces that it swallows."""
-    lstrip, rstrip = (was.lstrip, was.rstrip) if was else (False, False)
-    return tokenizers.AddedToken(
-        token, special=True, normalized=False, lstrip=lstrip, rstrip=rstrip
-    )
-
-
-def _pieces(
-    inner: tokenizers.Tokenizer, literal: dict[int, bytes], where: str
-) -> tuple[list[bytes], bool]:
-    """Bytes of every id, and whether a text's first space is not part of it."""
-    steps = _decoder_steps(inner)
-    kinds = {step["type"] for step in steps}
-    vocab = inner.get_vocab(with_added_tokens=True)
-    pieces = [b""] * (max(vocab.values(), default=-1) + 1)
-    if "ByteLevel" in kinds:
-        spell, strips = _byte_level_speller(), False
-    elif kinds & {"ByteFallback", "Metaspace"}:
-        spell, strips = _sentencepiece_bytes, any(map(_strips_space, steps))
-    else:
-        raise ModelError(
-            f"{where}: tokenizer decoder {sorted(kinds) or 'none'} is not supported; "
-            "byte-level BPE and SentencePiece are"
-        )
-    for token, i in vocab.items():
-        pieces[i] = literal[i] if i in literal else spell(token)
-    return pieces, strips
-
-
-def _decoder_steps(inner: tokenizers.Tokenizer) -> list[dict[str, Any]]:
-    if inner.decoder is None:
-        return []
-    decoder = json.loads(inner.decoder.__getstate__())
-    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
-
-
-def _byte_level_speller() -> Callable[[str], bytes]:
-    table = byte_alphabet()
-
-    def spell(token: str) -> bytes:
-        try:
-            return bytes(map(table.__getitem__, token))
-        except KeyError:
-            return token.encode()  # a token that was added as plain text
-
-    return spell
-
-
-def _sentencepiece_bytes(token: str) -> bytes:
-    if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", token):
-        return bytes([int(token[3:5], 16)])
-    return token.replace("▁", " ").encode()
-
-
-def _strips_space(step: dict[str, Any]) -> bool:
-    if step["type"] == "Metaspace":
-        return step.get("prepend_scheme", "always") != "never"
-    return step["type"] == "Strip" and step.get("content") == " " and step.get("start", 0) > 0
-
-
-def _take_first_space(inner: tokenizers.Tokenizer) -> bool:
-    """Turn off Metaspace's space before a text's start; True if `encode` is to write it.
-
-    The library would put it before every part of a chat that `encode_trusted` encodes.
-    """
-    metaspace = inner.pre_tokenizer
-    if not isinstance(metaspace, pre_tokenizers.Metaspace) or metaspace.prepend_scheme != "first":
-        return False
-    inner.pre_tokenizer = pre_tokenizers.Metaspace(
-        metaspace.replacement, prepend_scheme="never", split=metaspace.split
-    )
-    return True
-
-
-def _splitter(special: list[tokenizers.AddedToken]) -> re.Pattern[str] | None:
-    """Matches any special token, the longest first, with the spaces it swallows around it.
-
-    Each alternative has one group: the token itself.
-    """
-    if not special:
-        return None
-    longest_first = sorted(special, key=lambda token: -len(token.content))
-    return re.compile(
-        "|".join(
-            r"\s*" * token.lstrip + f"({re.escape(token.content)})" + r"\s*" * token.rstrip
-            for token in longest_first
-        )
-    )
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from engine.models import LoadedModel, ModelSpec, assemble
 from engine.models.weights import Checkpoint, TensorInfo
-from engine.text.tokenizer import Tokenizer, byte_alphabet
+from engine.text.pieces import byte_alphabet
+from engine.text.tokenizer import Tokenizer
 from kernels.contract import Operations
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.weights import RawWeight

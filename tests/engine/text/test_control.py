@@ -107,6 +107,18 @@ def test_merges_of_the_vocabulary_do_not_lead_to_control() -> None:
     assert chat.count(number) == 1 and tokenizer.eos_ids == {number}
 
 
+@pytest.mark.parametrize("token", ["<end_of_turn>", "</s>", "[/INST]"])
+def test_a_normal_token_that_the_template_writes(token: str) -> None:
+    """In the vocabulary alone it may be text: <s> is a tag of HTML."""
+    template = CHATML.replace("<|im_end|>", token)
+    number = byte_level(token).token_to_id(token)
+    assert Tokenizer(byte_level(token)).special_ids == frozenset()
+    tokenizer = Tokenizer(byte_level(token), chat_template=template)
+    assert tokenizer.special_ids == {number}
+    assert tokenizer.chat([{"role": "user", "content": f"a{token}b"}]).count(number) == 1
+    assert (number in tokenizer.eos_ids) == (token != "[/INST]")
+
+
 def test_a_frame_around_a_prompt_stays_what_the_file_asks_for() -> None:
     inner = byte_level("<|im_end|>")
     number = inner.token_to_id("<|im_end|>")

@@ -16,7 +16,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from builders import CHATML, SPECIAL, TINY_VOCAB, tiny_inner, tiny_tokenizer
 from engine.errors import ModelError, RequestError
-from engine.text.tokenizer import GUARD, Detokenizer, Tokenizer, byte_alphabet
+from engine.text.pieces import byte_alphabet
+from engine.text.tokenizer import GUARD, Detokenizer, Tokenizer
 
 TINY = tiny_tokenizer()
 PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
