@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
-from playbooks.environment.facts import Facts
+from playbooks.environment.facts import EnvironmentFacts
 from playbooks.environment.table import CompatibilityTable
 from playbooks.environment.versions import at_least, local, parts
 
 
-def judge_driver(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_driver(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     cuda, source = facts.torch.cuda, table.driver.source
     if facts.nvml_error is not None:
         remedy = "reboot, or load the kernel module that belongs to the installed driver library"
@@ -36,7 +36,7 @@ def judge_driver(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("driver", PASS, facts.driver, f"new enough for CUDA {cuda}", source=source)
 
 
-def judge_gpu_code(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_gpu_code(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     """Has torch machine code, or PTX, for each GPU?"""
     torch = facts.torch
     if not facts.gpus or torch.cuda is None or not torch.archs:
@@ -82,7 +82,7 @@ def runs_on(capability: str, archs: tuple[str, ...]) -> bool:
     return False
 
 
-def judge_cuda_builds(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_cuda_builds(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     """Wheels that were built for another CUDA than torch."""
     cuda = facts.torch.cuda
     if cuda is None:
@@ -134,7 +134,7 @@ def _suffix(name: str) -> int | None:
     return int(tail) if "-cu" in name and tail.isdigit() else None
 
 
-def judge_copies(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_copies(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     """One process must hold one copy of a library that keeps state."""
     versions = {"nccl": facts.torch.nccl, "cudnn": _cudnn(facts.torch.cudnn)}
     for name, source in (("nccl", "vllm#1726"), ("cudnn", ""), ("cudart", "")):

@@ -1,7 +1,7 @@
 """The facts: what is installed, loaded and plugged in. Gathered here, judged elsewhere.
 
 Nothing here decides anything, and nothing raises: what cannot be read is None, with the reason
-where there is one. Tests make up Facts of machines that are not at hand.
+where there is one. Tests make up EnvironmentFacts of machines that are not at hand.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MemoryFacts:
 
 
 @dataclass(frozen=True)
-class Facts:
+class EnvironmentFacts:
     python: str = ""
     system: str = ""
     machine: str = ""
@@ -114,13 +114,13 @@ class Facts:
     memory: MemoryFacts = MemoryFacts()
 
 
-def gather() -> Facts:
+def gather() -> EnvironmentFacts:
     """Of this process and machine. Imports torch and Triton, so that their libraries are loaded."""
     torch = torch_facts()
     triton, triton_error = triton_version()
     driver, driver_cuda, nvml_error, cards = nvidia()
     compiler, compiler_error = c_compiler()
-    return Facts(
+    return EnvironmentFacts(
         python=platform.python_version(),
         system=platform.system(),
         machine=platform.machine(),
@@ -355,7 +355,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
-def with_versions(facts: Facts, versions: Mapping[str, str]) -> Facts:
+def with_versions(facts: EnvironmentFacts, versions: Mapping[str, str]) -> EnvironmentFacts:
     """The facts of a machine with other versions of torch and triton."""
     torch_facts = replace(
         facts.torch, version=versions.get("torch", facts.torch.version), wants_triton=None

@@ -1,6 +1,6 @@
 """From facts to verdicts: what is known to break fails, what nobody has written down warns.
 
-Every judge is a pure function of Facts and the compatibility table.
+Every judge is a pure function of EnvironmentFacts and the compatibility table.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 from playbooks.environment import cuda, machine, packages
 from playbooks.environment.check import Check
-from playbooks.environment.facts import Facts
+from playbooks.environment.facts import EnvironmentFacts
 from playbooks.environment.table import CompatibilityTable
 
-JUDGES: tuple[Callable[[Facts, CompatibilityTable], Iterator[Check]], ...] = (
+JUDGES: tuple[Callable[[EnvironmentFacts, CompatibilityTable], Iterator[Check]], ...] = (
     packages.judge_python,
     packages.judge_libc,
     packages.judge_torch,
@@ -30,5 +30,5 @@ JUDGES: tuple[Callable[[Facts, CompatibilityTable], Iterator[Check]], ...] = (
 )
 
 
-def judge(facts: Facts, table: CompatibilityTable) -> list[Check]:
+def judge(facts: EnvironmentFacts, table: CompatibilityTable) -> list[Check]:
     return [check for each in JUDGES for check in each(facts, table)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engine.observing.cgroup import CpuQuota
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
-from playbooks.environment.facts import Facts
+from playbooks.environment.facts import EnvironmentFacts
 from playbooks.environment.table import CompatibilityTable
 
 GIB = 1 << 30
@@ -22,7 +22,7 @@ SLOW_CLOCK = 0.6
 """Of the highest clock."""
 
 
-def judge_gpus(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_gpus(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     if not facts.gpus:
         yield Check("gpu", SKIP, "none", "no GPU: the CPU kernels run")
     for number, gpu in enumerate(facts.gpus):
@@ -43,7 +43,7 @@ def judge_gpus(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
             yield Check("gpu", PASS, name, f"{total}{clocks}, not throttled")
 
 
-def judge_compiler(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_compiler(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     if facts.compiler is None:
         yield Check(
             "compiler",
@@ -56,7 +56,7 @@ def judge_compiler(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("compiler", PASS, facts.compiler, "builds the CPU kernels")
 
 
-def judge_cpu(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_cpu(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     cpu = facts.cpu
     name = f"{cpu.model or 'CPU'}, {cpu.cores or '?'} cores"
     is_x86 = facts.machine.lower() in ("x86_64", "amd64")
@@ -109,7 +109,7 @@ def _quota(quota: CpuQuota | None) -> Check:
     return Check("cpu_quota", WARN, name, seen, remedy)
 
 
-def judge_memory(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_memory(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     memory = facts.memory
     room = [size for size in (memory.available, memory.limit) if size is not None]
     if not room:
@@ -136,7 +136,7 @@ def judge_memory(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("memory", PASS, _gib(min(room)), whole)
 
 
-def judge_limits(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_limits(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     free, files = facts.memory.disk_free, facts.memory.open_files
     if free is None:
         yield Check("disk", WARN, "–", "the free disk space cannot be read")

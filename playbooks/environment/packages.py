@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
-from playbooks.environment.facts import Facts
+from playbooks.environment.facts import EnvironmentFacts
 from playbooks.environment.table import CompatibilityTable
 from playbooks.environment.versions import at_least, begins
 
 
-def judge_python(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_python(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     rule, source = table.python, table.python.source
     if not at_least(facts.python, rule.least):
         why = f"EveWatch needs {rule.least} or newer"
@@ -22,7 +22,7 @@ def judge_python(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("python", PASS, facts.python, "known to work", source=source)
 
 
-def judge_libc(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_libc(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     rule, torch = table.libc, facts.torch.version
     name, _, version = (facts.libc or "").partition(" ")
     if facts.system != "Linux" or name != "glibc" or not torch:
@@ -35,7 +35,7 @@ def judge_libc(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("libc", PASS, facts.libc or "", why, source=rule.source)
 
 
-def judge_torch(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_torch(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     torch = facts.torch
     if torch.error is not None:
         what = torch.version or "not installed"
@@ -54,7 +54,7 @@ def judge_torch(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield Check("torch", PASS, version, f"{build} build, imports")
 
 
-def judge_triton(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_triton(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     needs_it = facts.torch.cuda is not None and bool(facts.gpus)
     if facts.triton_error is not None:
         yield Check(
@@ -74,7 +74,9 @@ def judge_triton(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
         yield from _triton_pair(facts, facts.triton, table)
 
 
-def _triton_pair(facts: Facts, triton: str, table: CompatibilityTable) -> Iterator[Check]:
+def _triton_pair(
+    facts: EnvironmentFacts, triton: str, table: CompatibilityTable
+) -> Iterator[Check]:
     torch, source = facts.torch.version, table.triton.source
     if torch is None:
         yield Check("triton", WARN, triton, "no torch to hold it against", source=source)
@@ -92,7 +94,7 @@ def _triton_pair(facts: Facts, triton: str, table: CompatibilityTable) -> Iterat
         yield Check("triton", FAIL, triton, why, table.triton.remedy, source)
 
 
-def judge_breaks(facts: Facts, table: CompatibilityTable) -> Iterator[Check]:
+def judge_breaks(facts: EnvironmentFacts, table: CompatibilityTable) -> Iterator[Check]:
     versions = {
         "python": facts.python,
         "torch": facts.torch.version,

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.environment.check import FAIL, PASS, WARN
-from playbooks.environment.facts import Facts, gather, mapped_libraries, maps_of
+from playbooks.environment.facts import EnvironmentFacts, gather, mapped_libraries, maps_of
 from playbooks.environment.judge import judge
 from playbooks.environment.table import CompatibilityTable, shipped
 
@@ -16,7 +16,9 @@ SCHEMA = 1
 
 
 def examine(
-    facts: Facts | None = None, table: CompatibilityTable | None = None, pid: int | None = None
+    facts: EnvironmentFacts | None = None,
+    table: CompatibilityTable | None = None,
+    pid: int | None = None,
 ) -> dict[str, Any]:
     """Gather (unless `facts` are given) and judge.
 

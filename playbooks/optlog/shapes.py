@@ -13,7 +13,7 @@ class ChangeRow(TypedDict):
     after: Any
 
 
-class LogEffect(TypedDict):
+class LogEffectRow(TypedDict):
     metric: str
     before: Value
     after: Value
@@ -33,7 +33,7 @@ class LogRecord(TypedDict):
     what: list[ChangeRow]
     why: str
     how: dict[str, Any]
-    effect: list[LogEffect]
+    effect: list[LogEffectRow]
     problems: list[str]
     decision: Literal["adopt", "reject", "hold", "rolled_back"]
     rollback: str

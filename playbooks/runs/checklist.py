@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Observed:
+class TargetView:
     """What a target showed: under load, and at idle after it."""
 
     load: Snapshot | None
@@ -57,7 +57,7 @@ def observe_embedded(
     seed: int = 0,
     progress: Progress = lambda *_: None,
     loaded: LoadedModel | None = None,
-) -> Observed:
+) -> TargetView:
     """Light traffic on an engine of its own. Raises what starting it raises, and EngineError."""
     start = time.monotonic()
 
@@ -69,7 +69,7 @@ def observe_embedded(
         with _Watching(engine) as watching:
             run_trial(engine, Closed(USERS), parse_mix(LENGTHS), requests, seed, on_progress=show)
         idle = _at_rest(engine)
-    return Observed(_under_load(idle, watching.fullest), idle, time.monotonic() - start)
+    return TargetView(_under_load(idle, watching.fullest), idle, time.monotonic() - start)
 
 
 class _Watching:
@@ -122,7 +122,7 @@ def _at_rest(engine: Engine) -> Snapshot:
             return found
 
 
-def observe_url(url: str, seconds: float, token: str | None = None) -> Observed:
+def observe_url(url: str, seconds: float, token: str | None = None) -> TargetView:
     """Look at an engine that is in use: the fullest moment of `seconds`, and the last one."""
     from engine.remote import attach
 
@@ -140,10 +140,10 @@ def observe_url(url: str, seconds: float, token: str | None = None) -> Observed:
     finally:
         engine.stop()
     load = _under_load(last, fullest) if last.source.state is SourceState.LIVE else last
-    return Observed(load, last, time.monotonic() - start)
+    return TargetView(load, last, time.monotonic() - start)
 
 
-def observe_file(path: Path) -> Observed:
+def observe_file(path: Path) -> TargetView:
     """A Snapshot in a file: as an engine writes it, or as `watch --once --json` reports it."""
     try:
         data = json.loads(path.read_text("utf-8-sig"))
@@ -161,12 +161,12 @@ def observe_file(path: Path) -> Observed:
         snapshot = Snapshot.from_json(json.dumps(data))
     except ValueError as error:
         raise ConfigError(f"--snapshot {path}: no snapshot: {error}") from error
-    return Observed(snapshot, snapshot)
+    return TargetView(snapshot, snapshot)
 
 
 def answer_all(
     checklist: Checklist,
-    observed: Observed,
+    observed: TargetView,
     config: Settings,
     environment: Mapping[str, Any] | None,
 ) -> dict[str, checks.ItemResult]:

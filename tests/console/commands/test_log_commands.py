@@ -266,9 +266,9 @@ def test_env_names_what_is_here():
 
 def test_a_failing_environment_ends_with_its_code(monkeypatch):
     from playbooks.environment import step as environment
-    from playbooks.environment.facts import Facts
+    from playbooks.environment.facts import EnvironmentFacts
 
-    monkeypatch.setattr(environment, "gather", lambda: Facts(python="3.9.1"))
+    monkeypatch.setattr(environment, "gather", lambda: EnvironmentFacts(python="3.9.1"))
     done = ran("env", code=Exit.GATE_FAILED)
     assert "EveWatch needs 3.11" in done.stdout
     assert "install a newer Python" in done.stdout

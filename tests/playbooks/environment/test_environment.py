@@ -13,7 +13,7 @@ from playbooks.environment import facts as reading
 from playbooks.environment.cuda import runs_on
 from playbooks.environment.facts import (
     CpuFacts,
-    Facts,
+    EnvironmentFacts,
     GpuFacts,
     MemoryFacts,
     TorchFacts,
@@ -27,7 +27,7 @@ from playbooks.environment.versions import at_least, begins, matches, parts
 from playbooks.reports.schemas import schema_of, violations
 
 GIB = 1 << 30
-CPU = Facts(
+CPU = EnvironmentFacts(
     python="3.12.4",
     system="Linux",
     machine="x86_64",
@@ -228,7 +228,7 @@ def test_pairs_that_are_known_to_break_fail_with_their_source(facts, name):
 
 
 def test_facts_that_are_all_unknown_are_judged_without_a_crash():
-    verdicts = {c.verdict for c in judge(Facts(python="3.11.0"), shipped())}
+    verdicts = {c.verdict for c in judge(EnvironmentFacts(python="3.11.0"), shipped())}
     assert verdicts <= {"pass", "warn", "skip", "fail"}
 
 
