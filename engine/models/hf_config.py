@@ -183,7 +183,7 @@ class HfConfig:
     def _rest(self) -> list[str]:
         """Notes on keys that are only unknown; those about the computation are refused."""
         rest = [key for key in self._keys.rest(HARMLESS)
-                if not key.startswith("_") and not key.endswith("dropout")]  # fmt: skip
+                if not key.startswith("_") and not key.endswith(("dropout", "pdrop"))]  # fmt: skip
         for key in rest:
             if _COMPUTES.search(key.lower()):
                 raise self._keys.refused(key)

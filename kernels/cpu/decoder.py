@@ -67,7 +67,7 @@ class CpuStack:
 
     def __init__(self, decoder: Decoder, caches: Sequence[LayerKv]) -> None:
         first, layout, rope = decoder.layers[0], caches[0].layout, decoder.rope
-        self._kept = (decoder, caches)
+        self._kept, self._layout = (decoder, caches), layout
         self._vocab, self._hidden, self._rope = decoder.vocab, first.qkv.cols, rope
         heads = first.out.cols // layout.head_dim
         self._widest = max(self._hidden, first.out.cols, first.down.cols)
@@ -107,7 +107,7 @@ class CpuStack:
             ctypes.byref(self._operations),
             shape,
             layers,
-            ctypes.byref(kv.step_struct(step)),
+            ctypes.byref(kv.step_struct(step, self._layout)),
             address,
             rows,
             _Logits(len(wanted), wanted.data_ptr(), logits.data_ptr()),

@@ -59,7 +59,7 @@ def append_kv(
     q = torch.empty(rows, query_heads, d)
     failed = library_for(layout, query_heads).append_kv(
         ctypes.byref(cache_struct(kv)),
-        ctypes.byref(step_struct(step)),
+        ctypes.byref(step_struct(step, layout)),
         floats("qkv", qkv.contiguous(), (rows, (query_heads + 2 * layout.kv_heads) * d)),
         floats("cos", rope.cos, (positions, d // 2)),
         floats("sin", rope.sin, (positions, d // 2)),
@@ -80,7 +80,7 @@ def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Te
     out = torch.empty(rows, query_heads * d)
     failed = library_for(kv.layout, query_heads).attend(
         ctypes.byref(cache_struct(kv)),
-        ctypes.byref(step_struct(step)),
+        ctypes.byref(step_struct(step, kv.layout)),
         floats("q", q.contiguous(), (rows, query_heads, d)),
         out.data_ptr(),
         scale,
@@ -144,8 +144,13 @@ def cache_struct(kv: LayerKv) -> _Cache:
     )
 
 
-def step_struct(step: KvStep) -> _Step:
-    """`Step` for C; the tensors of `step` must outlive it."""
+def step_struct(step: KvStep, layout: PageLayout) -> _Step:
+    """`Step` for C; the tensors of `step` must outlive it. Raises KernelError for other pages."""
+    if step.page_tokens != layout.page_tokens:
+        raise KernelError(
+            f"a step in pages of {step.page_tokens} tokens does not fit a cache in pages of "
+            f"{layout.page_tokens}"
+        )
     return _Step(
         step.row_start.data_ptr(),
         step.context.data_ptr(),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from builders import make_kv, make_layout, tiny_loaded
 from kernels import cpu
 from kernels.cpu import gemm, kv, native
 from kernels.errors import BuildError, KernelError
@@ -84,6 +86,45 @@ def test_a_step_of_arrays_that_do_not_belong_together_is_refused() -> None:
             step(**{name: [0]})
     with pytest.raises(KernelError, match="step positions: expected contiguous int32"):
         replace(step(), positions=torch.arange(21))
+
+
+def test_a_step_in_other_pages_is_refused() -> None:
+    cache = make_cache(PLAIN, SHAPE, sequences=2, tokens=31)
+    with pytest.raises(KernelError, match="pages of 32 tokens does not fit a cache in pages of 16"):
+        backend("cpu").attend(
+            torch.zeros(21, SHAPE.query_heads, SHAPE.head_dim),
+            cache,
+            replace(step(), page_tokens=32),
+            1.0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"mlp_norm": torch.ones(63)}, "mlp_norm"),
+        ({"qkv_bias": torch.ones(3)}, "qkv_bias"),
+        ({"out": (64, 32)}, "out"),
+        ({"gate_up": (96, 64)}, "gate_up"),
+        ({"down": (64, 64)}, "down"),
+    ],
+)
+def test_a_layer_of_another_shape_than_the_first_is_refused(
+    changes: dict[str, Any], name: str
+) -> None:
+    """One set of buffers serves all layers: a wider one would run past their end."""
+    run = backend("cpu")
+    loaded = tiny_loaded(run)
+    decoder, layout = loaded.model._decoder, make_layout(loaded.spec)
+    odd = {
+        key: gemm.pack(RawWeight.dense(torch.ones(x))) if isinstance(x, tuple) else x
+        for key, x in changes.items()
+    }
+    layers = [decoder.layers[0], replace(decoder.layers[1], **odd)]
+    caches = make_kv(layout, 2, pages=1)
+    run.stack(decoder, caches)
+    with pytest.raises(KernelError, match=name):
+        run.stack(replace(decoder, layers=layers), caches)
 
 
 def test_rows_and_columns_that_do_not_fit_are_refused() -> None:
