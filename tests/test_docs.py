@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from command_lines import lines_of, parse
 from console import cli
 from console.commands.index import COMMANDS, HEADINGS
+from playbooks.runs.overrides import with_parameters
+from playbooks.runs.spec import load
 from repository import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,8 +26,9 @@ def test_every_command_line_is_there(page, line, monkeypatch):
     if len(line.split()) == 2:  # a command is mentioned, without what it needs
         with pytest.raises(typer.Exit):
             parse(f"{line} --help")
-    else:
-        parse(line)
+    elif parse(line).command.name == "check":
+        given = parse(line).params
+        with_parameters(load(given["playbook"]), given["parameters"] or [])
 
 
 QUICK_LINES = sorted(
