@@ -75,6 +75,7 @@ class Observer:
         """Somebody has taken it: a newer one is worth building. Set from any thread."""
         self.bandwidth_peak: float | None = None
         """Bytes a second that reading memory reaches, once it has been measured."""
+        self._cores = cores()
         self._due = 0
         self._pages_until = 0.0
         self._owners = pageview.Owners()
@@ -256,7 +257,7 @@ class Observer:
             rss_bytes=state.rss_bytes,
             available_bytes=state.available_bytes,
             cpu_percent=state.cpu_percent,
-            cores=cores(),
+            cores=self._cores,
             device_used_bytes=state.device_used_bytes,
             device_total_bytes=state.device_total_bytes,
             bandwidth_bytes_s=self._bandwidth(),
@@ -297,21 +298,21 @@ def _requests(scheduler: Scheduler, now: int) -> tuple[RequestRow, ...]:
 
 
 def _row(request: Request, now: int) -> RequestRow:
-    stamps = request.stamps
-    wait = stamps.span_ms("queued", "first_scheduled")
+    stamps, params = request.stamps, request.params
+    first = stamps.first_token
     return RequestRow(
         id=request.id,
         state=request.status.value,
         position=request.num_computed,
         prompt_tokens=len(request.prompt_ids),
         output_tokens=len(request.output_ids),
-        max_tokens=request.params.max_tokens,
+        max_tokens=params.max_tokens,
         pages=len(request.pages),
-        wait_ms=wait if wait is not None else (now - stamps.queued) / 1e6,
-        ttft_ms=stamps.span_ms("arrival", "first_token"),
+        wait_ms=((stamps.first_scheduled or now) - stamps.queued) / 1e6,
+        ttft_ms=(first - stamps.arrival) / 1e6 if first else None,
         age_s=(now - stamps.arrival) / 1e9,
         source=request.source,
-        tokenize_ms=stamps.span_ms("tokenize_start", "tokenize_end"),
+        tokenize_ms=(ends - stamps.tokenize_start) / 1e6 if (ends := stamps.tokenize_end) else None,
         detokenize_ms=stamps.detokenize_ns / 1e6,
         preemptions=request.preemptions,
     )

@@ -62,7 +62,7 @@ class Failure:
 SCRIPTS: dict[str, Script] = {
     "idle": Script(arrivals=0.0, warm_s=0.0),
     "typical": Script(),
-    "full": Script(arrivals=7.0, pages=352, output=(64, 192)),
+    "full": Script(arrivals=7.0, pages=272, output=(56, 160), most_waiting=24),
     "preempting": Script(arrivals=6.0, pages=256, output=(96, 320)),
     "stale": Script(),
     "dead": Script(),

@@ -150,7 +150,7 @@ def test_it_is_json_lines_to_other_tools(tmp_path):
 
 def test_new_events_are_counted_once(tmp_path):
     path = tmp_path / "a.everec"
-    seen = record(path, 70, "full")
+    seen = record(path, 70, "preempting")
     counts = [m.new_events for m in every_moment(Recording(path))]
     before = set(seen[0].events)
     assert counts[0] == 0
