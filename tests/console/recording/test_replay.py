@@ -1,5 +1,8 @@
 """Replay: an engine that plays a file, and the console on it."""
 
+import threading
+from functools import lru_cache
+
 import pytest
 
 from console.app import build_app
@@ -299,6 +302,28 @@ async def test_events_can_be_jumped_between(player):
         await c.app.workers.wait_for_complete()
         assert player.position_s > 0
         await c.until(lambda: "no event before this" in c.screen)
+
+
+async def test_moving_unpacks_off_the_uis_thread(player, monkeypatch):
+    async with Running(player) as c:
+        await c.app.workers.wait_for_complete()
+        threads, ui = set(), threading.current_thread()
+        unpack = player.recording.moments
+
+        def moments(index):
+            threads.add(threading.current_thread())
+            return unpack(index)
+
+        monkeypatch.setattr(player, "_moments", lru_cache(4)(moments))
+        for keys in (["e"], ["right_square_bracket"], ["E"]):
+            await c.press(*keys)
+            await c.app.workers.wait_for_complete()
+        await c.press("S")
+        await c.replace("1:10")
+        await c.until(lambda: player.position_s == 70.0)
+        await c.app.workers.wait_for_complete()
+        assert threads and len(c.app.history["running"]) > 25
+    assert ui not in threads
 
 
 async def test_what_would_change_the_engine_says_that_this_is_a_recording(player):
