@@ -3,8 +3,10 @@
     {"at": Unix seconds, "new_events": how many came since the line before, …the Snapshot…}
 
 Numbers are rounded to what a screen can show (times to a millisecond, the rest to five digits).
-The rows of the request table stand as columns, {"id": [...], "state": [...], …}, which packs to
-two thirds. The first two keys are read without parsing the rest: see `Moment`.
+The rows of the request table stand as columns, {"id": [...], "state": [...], …}; what grows with
+the clock stands as the time it counts from, which does not change: `came` for age_s, and while a
+request waits `waits_since` for wait_ms. The first two keys are read without parsing the rest: see
+`Moment`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from engine.snapshot import RequestRow, Snapshot
 
 COLUMNS = tuple(field.name for field in fields(RequestRow))
+RUNNING = "running"
 _read_row = attrgetter(*COLUMNS)
 _HEAD = re.compile(rb'\{"at":(\d+(?:\.\d+)?),"new_events":(\d+),')
 
@@ -44,7 +47,7 @@ class Moment:
         """Raises ValueError when the line holds no Snapshot."""
         plain = self._plain()
         try:
-            columns = plain["requests"]
+            columns = _with_ages(plain["requests"], plain["time"])
             rows = zip(*columns.values(), strict=True)
             plain["requests"] = [dict(zip(columns, row, strict=True)) for row in rows]
         except (KeyError, TypeError, AttributeError) as error:
@@ -87,9 +90,33 @@ def line_of(snapshot: Snapshot, at: float, new_events: int) -> bytes:
         name: [_milli(v) if isinstance(v, float) else v for v in column]
         for name, column in zip(COLUMNS, columns, strict=True)
     }
+    _put_times(requests, _number(snapshot.time) or 0.0)
     head = {"at": round(at, 3), "new_events": new_events}
     state = head | {key: _rounded(value) for key, value in plain.items()} | {"requests": requests}
     return json.dumps(state, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _put_times(columns: dict[str, list[Any]], now: float) -> None:
+    """In place of what grows with `now`."""
+    columns["came"] = [None if age is None else round(now - age, 3) for age in columns.pop("age_s")]
+    waits = columns["wait_ms"]
+    grows = [w is not None and s != RUNNING for w, s in zip(waits, columns["state"], strict=True)]
+    columns["wait_ms"] = [None if g else w for g, w in zip(grows, waits, strict=True)]
+    columns["waits_since"] = [
+        round(now - w / 1e3, 3) if g else None for g, w in zip(grows, waits, strict=True)
+    ]
+
+
+def _with_ages(columns: dict[str, list[Any]], now: float) -> dict[str, list[Any]]:
+    """The inverse."""
+    found = dict(columns)
+    came, since = found.pop("came"), found.pop("waits_since")
+    found["age_s"] = [None if time is None else round(now - time, 3) for time in came]
+    found["wait_ms"] = [
+        wait if time is None else round((now - time) * 1e3, 3)
+        for wait, time in zip(found["wait_ms"], since, strict=True)
+    ]
+    return found
 
 
 def _rounded(value: Any) -> Any:
