@@ -1,5 +1,7 @@
 """Playbooks and checklists on the screen; the real runner, on a tiny engine."""
 
+import re
+
 import pytest
 
 from builders import tiny_loaded
@@ -179,7 +181,8 @@ async def test_one_playbook_at_a_time_and_quitting_asks(clock, home):
 async def test_a_file_that_cannot_be_read_says_why(clock, home):
     async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("p", "end")
-        await c.until(lambda: "zz_broken" in c.screen and "expected a list" in c.screen)
+        # Where the line breaks depends on the length of the temporary folder's name.
+        await c.until(lambda: re.search(r"steps:\W+expected\W+a\W+list", c.screen))
 
 
 async def test_without_a_model_no_playbook_runs(clock, home):
