@@ -1,5 +1,6 @@
 """Documentation is true: its command lines are there, and README has every command."""
 
+import re
 import shlex
 
 import pytest
@@ -52,3 +53,12 @@ def test_readme_lists_every_command_under_its_heading():
         listed = {line.split()[1] for line in lines_of(f"```\n{text[begin:end].strip()}\n```")}
         assert set(HEADINGS[heading]) == listed
     assert all(name in text for name in COMMANDS)
+
+
+WALKS = re.findall(r"`([\w/]+\.(?:py|c))` → `([\w]+)`", (ROOT / "docs/architecture.md").read_text())
+
+
+@pytest.mark.parametrize(("path", "name"), WALKS)
+def test_the_walks_through_the_house_lead_somewhere(path, name):
+    assert len(WALKS) >= 12
+    assert re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8"))
