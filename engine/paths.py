@@ -40,13 +40,23 @@ def open_private(path: Path, mode: str = "xb") -> IO[bytes]:
 
 def replace_file(path: Path, data: bytes) -> None:
     """`path` holds `data` or what it held before, whatever happens meanwhile."""
-    part = path.with_name(f"{path.name}.part")
-    with open_private(part, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open_private(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Into a file that the user named: one that is there is overwritten and keeps its mode."""
+    with open_private(path, "wb") as file:
+        file.write(text.encode())
 
 
 def sync_folder(path: Path) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from console.commands.streams import drop_output, is_live, say
 from engine.errors import ConfigError
+from engine.paths import write_private
 
 if TYPE_CHECKING:
     from playbooks.optlog import Record
@@ -169,7 +170,7 @@ def check_name(path: Path, formats: Sequence[str]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     try:
-        path.write_text(text, "utf-8", newline="")
+        write_private(path, text)
     except OSError as error:
         raise ConfigError(f"--out {path}: cannot be written ({error.strerror})") from error
 

@@ -16,12 +16,12 @@ def _keep_logs_off_the_screen() -> None:
     """What the engine logs goes to a file while the console has the terminal."""
     import logging
 
-    from engine.paths import user_folder
+    from engine.paths import open_private, private_folder, user_folder
 
-    folder = user_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    path = private_folder(user_folder()) / "evewatch.log"
+    open_private(path, "ab").close()
     logging.basicConfig(
-        filename=folder / "evewatch.log",
+        filename=path,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         level=logging.WARNING,
         force=True,

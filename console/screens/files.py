@@ -8,6 +8,7 @@ from pathlib import Path
 from console.control.surface import ConsoleSurface
 from console.screens.dialogs import ConfirmScreen, FormField, FormScreen
 from engine.errors import EngineError
+from engine.paths import write_private
 
 Make = Callable[[Path, str], str]
 """The path and its format, one of those allowed -> the file's text."""
@@ -50,7 +51,7 @@ def wrong_name(text: str, formats: Sequence[str]) -> str:
 def _write(app: ConsoleSurface, path: Path, make: Make) -> None:
     def work() -> None:
         try:
-            path.write_text(make(path, path.suffix.lstrip(".")), "utf-8")
+            write_private(path, make(path, path.suffix.lstrip(".")))
         except (OSError, EngineError) as error:
             app.say(f"{path}: not written ({error})", severity="error")
         else:

@@ -22,7 +22,7 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.models.spec import ModelSpec
-from engine.paths import user_folder
+from engine.paths import private_folder, replace_file, user_folder
 from kernels.layout import FORMATS, KvFormat, LayerKv, PageLayout
 
 SCHEMA = 1
@@ -123,8 +123,8 @@ class Calibration:
     def save(self, path: Path) -> None:
         """Raises ConfigError when the file cannot be written."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self.to_dict()) + "\n", "utf-8")
+            private_folder(path.parent)
+            replace_file(path, f"{json.dumps(self.to_dict())}\n".encode())
         except OSError as error:
             raise ConfigError(f"calibration {path}: cannot be written ({error})") from error
 

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from engine.errors import ConfigError, EngineError
-from engine.paths import user_folder
+from engine.paths import open_private, private_folder, user_folder
 from engine.remote.client import Client
 from engine.remote.engine import RemoteEngine
 from engine.snapshot import Snapshot, SourceState
@@ -130,8 +130,8 @@ class ChildEngine(RemoteEngine):
 
     def _spawn(self) -> None:
         try:
-            self.log_path.parent.mkdir(parents=True, exist_ok=True)
-            log = self.log_path.open("wb")
+            private_folder(self.log_path.parent)
+            log = open_private(self.log_path, "wb")
         except OSError as error:
             raise EngineError(f"{self.log_path}: cannot be written ({error.strerror})") from error
         with log:

@@ -97,7 +97,9 @@ def cache_folder() -> Path:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(base) / "evewatch" / "kernels"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for part in (*reversed(folder.parents), folder):
+            if not part.is_dir():  # what is loaded from there only its owner may write
+                part.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise BuildError(f"{folder}: cannot keep compiled kernels there ({error})") from error
     return folder

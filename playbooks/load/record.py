@@ -7,12 +7,14 @@ import json
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from engine.errors import ConfigError
+from engine.paths import open_private
 from engine.request import Stamps
 
 SCHEMA = 1
@@ -130,7 +132,7 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("w", encoding="utf-8", buffering=1)
+            self._file = TextIOWrapper(open_private(path, "wb"), "utf-8", line_buffering=True)
         except OSError as error:
             raise self._failed(error) from error
 

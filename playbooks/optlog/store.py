@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
-from engine.paths import user_folder
+from engine.paths import open_private, private_folder, sync_folder, user_folder
 from playbooks.optlog.record import Record, canonical, content_id, digest, plain, seal_of
 
 KEY_VARIABLE = "EVEWATCH_LOG_KEY"
@@ -133,10 +133,10 @@ class OptLog:
     def _writing(self) -> Iterator[int]:
         """The file, opened and locked against all other writers."""
         deadline = time.monotonic() + WRITER_WAIT_S
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
         while True:
             is_new = not self.path.exists()
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 if not _lock(fd, fcntl.LOCK_EX, deadline - time.monotonic()):
                     raise ConfigError(
@@ -146,7 +146,7 @@ class OptLog:
                 if not _is_still(fd, self.path):
                     continue  # it was moved away while we waited
                 if is_new:
-                    _sync_folder(self.path.parent)
+                    sync_folder(self.path.parent)
                 yield fd
                 return
             finally:
@@ -171,7 +171,7 @@ class OptLog:
         return whole
 
     def _set_aside(self, tail: bytes) -> None:
-        with self.torn_path.open("ab") as aside:
+        with open_private(self.torn_path, "ab") as aside:
             aside.write(tail + b"\n")
             aside.flush()
             os.fsync(aside.fileno())
@@ -360,15 +360,6 @@ def _sync(fd: int) -> None:
         fcntl.fcntl(fd, full)
     else:
         os.fsync(fd)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file's name must be on the disk too."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _now() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
-from engine.paths import user_folder
+from engine.paths import private_folder, replace_file, user_folder
 from playbooks.optlog.record import plain
 from playbooks.reports.text import json_text
 
@@ -36,7 +36,7 @@ def own_folder(name: str) -> Path:
 
 def _make(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
     except OSError as error:
         raise ConfigError(f"report folder {path}: cannot be made ({error.strerror})") from error
 
@@ -73,12 +73,7 @@ class ReportFolder:
         self._replace(self.path / f"{NAME}.html", as_html(report))
 
     def _replace(self, path: Path, text: str) -> None:
-        part = path.with_suffix(f"{path.suffix}.{os.getpid()}.part")
         try:
-            with part.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
+            replace_file(path, text.encode())
         except OSError as error:
             raise ConfigError(f"report {path}: cannot be written ({error.strerror})") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from engine.paths import write_private
 from playbooks.reports.document import Document, Facts, Table
 from playbooks.reports.documents import document
 from playbooks.reports.svg import bars_svg, chart_svg, stacked
@@ -43,7 +44,7 @@ def write(report: dict[str, Any], path: Path) -> None:
     if writer is None:
         raise ConfigError(f"{path}: expected a name ending in {', '.join(WRITERS)}")
     try:
-        path.write_text(writer(report), "utf-8", newline="")
+        write_private(path, writer(report))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
 

@@ -6,7 +6,6 @@ The option matrix takes its figures from them, and a quality verdict need not be
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
-from engine.paths import user_folder
+from engine.paths import private_folder, replace_file, user_folder
 from playbooks.reports.text import json_text
 
 KEPT = 200
@@ -32,11 +31,8 @@ def save(report: dict[str, Any]) -> Path:
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}-{rest:09}"
     tail = f"-{name}.json" if name else ".json"
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        path = folder() / f"{kind}-{stamp}{tail}"  # names sort by time
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json_text(report) + "\n", "utf-8")
-        part.replace(path)  # a reader never sees half a file
+        path = private_folder(folder()) / f"{kind}-{stamp}{tail}"  # names sort by time
+        replace_file(path, f"{json_text(report)}\n".encode())
         for old in sorted(folder().glob(f"{kind}-*.json"))[:-KEPT]:
             old.unlink()
     except OSError as error:
