@@ -1,0 +1,160 @@
+"""What a proxy does to the answers that pass it: one class a fault, by the number of the request.
+
+The server behind it is sound. What the proxy changes is what a client sees of a server that is
+not: another client's text, a pause, a cut, a refusal, counters that begin again, memory that is
+never given back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+COUNTED = ("_total", "_count", "_sum", "_bucket")
+RUNNING, KV_USAGE = "vllm:num_requests_running", "vllm:kv_cache_usage_perc"
+OWN = "evewatch:"
+"""Series that only this engine has: without them its page is one of any vLLM."""
+
+
+class Tampering:
+    """As it is: everything passes. Completions are numbered from 0."""
+
+    event_wait_s: float = 0.0
+    """Before each event of a streamed answer."""
+
+    def refuses(self, number: int) -> bool:
+        return False
+
+    def body(self, body: bytes) -> bytes:
+        """What the server is asked."""
+        return body
+
+    def wait_s(self, number: int) -> float:
+        """Before the server is asked."""
+        return 0.0
+
+    def cut_after(self, number: int) -> int | None:
+        """Events of the streamed answer that pass before the connection ends; None: all."""
+        return None
+
+    def metrics(self, text: str, asked: int) -> str:
+        """The metrics page, after so many completions."""
+        return "".join(line for line in text.splitlines(True) if not _is_own(line))
+
+
+@dataclass
+class SwappedAnswers(Tampering):
+    """Client k gets the answer to what client k − 1 asked."""
+
+    def __post_init__(self) -> None:
+        self._last: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def body(self, body: bytes) -> bytes:
+        asked = json.loads(body)
+        own = {key: asked[key] for key in ("prompt", "messages") if key in asked}
+        with self._lock:
+            before, self._last = self._last, own
+        return json.dumps(asked | before).encode() if before.keys() == own.keys() else body
+
+
+@dataclass
+class Stalls(Tampering):
+    """Every so many requests one is held."""
+
+    every: int = 20
+    hold_s: float = 3.0
+
+    def wait_s(self, number: int) -> float:
+        return self.hold_s if number % self.every == self.every - 1 else 0.0
+
+
+@dataclass
+class CutStreams(Tampering):
+    """Every so many streamed answers one ends after a few events."""
+
+    every: int = 6
+    events: int = 3
+
+    def cut_after(self, number: int) -> int | None:
+        return self.events if number % self.every == self.every - 1 else None
+
+
+@dataclass
+class Refusals(Tampering):
+    every: int = 5
+
+    def refuses(self, number: int) -> bool:
+        return number % self.every == self.every - 1
+
+
+@dataclass
+class SlowReplica(Tampering):
+    """Each event of an answer comes so much later than the one before."""
+
+    event_wait_s: float = 0.08
+
+
+@dataclass
+class RestartingCounters(Tampering):
+    """Counters begin again from zero every so many seconds, as after a crash."""
+
+    every_s: float = 20.0
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._base: dict[str, float] = {}
+        self._since = self.clock()
+
+    def metrics(self, text: str, asked: int) -> str:
+        plain = super().metrics(text, asked)
+        if self.clock() - self._since >= self.every_s:
+            self._since, self._base = self.clock(), {}
+            _changed(plain, self._remember)
+        return _changed(plain, lambda series, value: value - self._base.get(series, 0.0))
+
+    def _remember(self, series: str, value: float) -> float:
+        if series.partition("{")[0].endswith(COUNTED):
+            self._base[series] = value
+        return value
+
+
+@dataclass
+class LeakedRequests(Tampering):
+    """Every so many requests one stays in the batch for good, with its memory."""
+
+    every: int = 8
+    usage: float = 0.01
+
+    def metrics(self, text: str, asked: int) -> str:
+        kept = asked // self.every
+
+        def more(series: str, value: float) -> float:
+            name = series.partition("{")[0]
+            if name == RUNNING:
+                return value + kept
+            return min(value + kept * self.usage, 1.0) if name == KV_USAGE else value
+
+        return _changed(super().metrics(text, asked), more)
+
+
+def _is_own(line: str) -> bool:
+    return line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(OWN)
+
+
+def _changed(text: str, change: Callable[[str, float], float]) -> str:
+    """The page with other values; a series is its name and its labels."""
+    lines = []
+    for line in text.splitlines():
+        series, _, number = line.rpartition(" ")
+        if line.startswith("#") or not series:
+            lines.append(line)
+            continue
+        value = float(number)
+        lines.append(f"{series} {change(series, value)!r}" if math.isfinite(value) else line)
+    return "\n".join(lines) + "\n"
