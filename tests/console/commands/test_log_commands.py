@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.simulated.demo import DemoEngine
 from model_files import write_hf
 from playbooks.optlog import OptLog
-from playbooks.reports.schemas import schema_of, violations
+from report_schemas import violations
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +53,11 @@ def add(*more, title="Cap 48"):
 def test_a_record_is_added_listed_and_shown(tmp_path):
     record = add("--why", "knee at 64", "--problem", "noisy", "--decision", "adopt",
                  "--rollback", "set 64", "--operator", "Ana", "--how", "seed=7")  # fmt: skip
-    assert list(violations(record, schema_of("log_record"))) == []
+    assert violations(record, "log_record") == []
     assert record["what"] == [{"key": "max_batch", "before": 64, "after": 48}]
     assert record["environment"]["torch"]
     listed = report("log", "list")
-    assert list(violations(listed, schema_of("log"))) == []
+    assert violations(listed, "log") == []
     assert listed["records"] == [record]
     assert listed["file"] == str(tmp_path / "optlog.jsonl")
     table = ran("log", "list").stdout
@@ -112,7 +112,7 @@ def test_verify_passes_warns_and_fails(tmp_path):
     path = tmp_path / "optlog.jsonl"
     whole = path.read_bytes()
     good = report("log", "verify")
-    assert list(violations(good, schema_of("log_verify"))) == []
+    assert violations(good, "log_verify") == []
     assert (good["verdict"], good["records"]) == ("pass", 2)
     assert report("log", "verify", "--head", good["head"][:12])["verdict"] == "pass"
 
@@ -139,7 +139,7 @@ def test_a_decision_on_a_record_and_the_difference_of_the_two():
     assert second["title"] == "rolled back: Cap 48"
     assert second["what"] == first["what"]
     found = report("log", "diff", first["id"])
-    assert list(violations(found, schema_of("log_diff"))) == []
+    assert violations(found, "log_diff") == []
     assert found["effect"][0] | {"change": 0} == {
         "metric": "e2e_p99_ms", "a": 430, "b": 900, "change": 0, "verdict_a": None,
         "verdict_b": None,
@@ -259,7 +259,7 @@ def test_a_quality_check_writes_its_verdict(folder, tmp_path):
 def test_env_names_what_is_here():
     found = run("env", "--json")
     data = json.loads(found.stdout)
-    assert list(violations(data, schema_of("environment"))) == []
+    assert violations(data, "environment") == []
     assert found.exit_code == (Exit.GATE_FAILED if data["verdict"] == "fail" else Exit.PASSED)
     assert "python" in run("env").stdout
 
@@ -276,11 +276,11 @@ def test_a_failing_environment_ends_with_its_code(monkeypatch):
 
 def test_explain_answers_or_suggests():
     found = report("explain", "p99", "up")
-    assert list(violations(found, schema_of("explain"))) == []
+    assert violations(found, "explain") == []
     assert found["entries"][0]["id"] == "latency_up_with_throughput"
     assert "confirm   evewatch profile" in ran("explain", "p99 up").stdout
     nothing = report("explain", "xyzzy", code=Exit.INCONCLUSIVE)
-    assert list(violations(nothing, schema_of("explain"))) == []
+    assert violations(nothing, "explain") == []
     assert len(nothing["suggestions"]) == 5
     assert "perhaps one of these" in ran("explain", "xyzzy", code=Exit.INCONCLUSIVE).stdout
     assert len(ran("explain").stdout.splitlines()) > 20
@@ -306,7 +306,7 @@ def test_lists_are_listed_shown_and_exported(tmp_path):
     ]  # fmt: skip
     assert "pre_holiday" in ran("checklist", "list").stdout
     shown = report("checklist", "show", "pre_holiday")
-    assert list(violations(shown, schema_of("checklist"))) == []
+    assert violations(shown, "checklist") == []
     assert set(verdicts(shown).values()) == {"unknown"}
     assert "undo " in ran("checklist", "show", "canary_rollout").stdout
     for fmt, begins in (("md", "# Before a holiday"), ("html", "<!doctype"), ("csv", "item,why"),
@@ -319,7 +319,7 @@ def test_lists_are_listed_shown_and_exported(tmp_path):
 def test_a_snapshot_answers_what_it_shows_and_no_more(snapshot):
     data = report("checklist", "run", "pre_holiday", "--snapshot", snapshot,
                   code=Exit.INCONCLUSIVE)  # fmt: skip
-    assert list(violations(data, schema_of("checklist"))) == []
+    assert violations(data, "checklist") == []
     found = verdicts(data)
     assert found["live"] == found["kv_room"] == "pass"
     assert found["versions"] == "unknown"  # a file has no environment

@@ -19,7 +19,7 @@ from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec
 from playbooks.measure.crosstalk import MARKS
-from playbooks.reports.schemas import schema_of, violations
+from report_schemas import violations
 
 PLAN = CanaryPlan(
     stages="20,100", least_s=10.0, hold_s=60.0, drain_s=5.0, min_samples=30, tail_ratio=1.3,
@@ -64,7 +64,7 @@ def run(candidate, plan=PLAN, scrape=None):
         return report
 
     report = run_virtual(canary())
-    assert list(violations(json.loads(json.dumps(report)), schema_of("canary"))) == []
+    assert violations(report, "canary") == []
     return report
 
 

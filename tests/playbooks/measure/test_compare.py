@@ -1,6 +1,5 @@
 """Comparisons on a tiny model: pairs, order, verdicts, goals, and what is refused."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -14,9 +13,9 @@ from playbooks.measure.arm_metrics import judge_goal
 from playbooks.measure.compare import run_compare
 from playbooks.measure.experiment import ArmSpec, Experiment, ExperimentSize, Goal, WorkSpec
 from playbooks.reports import results
-from playbooks.reports.schemas import schema_of, violations
 from playbooks.statistics.intervals import Interval
 from playbooks.steps.models import CompareStep
+from report_schemas import violations
 
 LOADED = tiny_loaded(dispatch.select("reference").ops)
 CONFIG = EngineConfig(kernels="reference", max_batch=8, token_budget=32, kv_memory=1 << 21)
@@ -71,7 +70,7 @@ def test_arms_take_turns_on_the_same_requests(monkeypatch):
 
 def test_the_report_is_what_its_schema_says_and_effects_are_of_the_arms():
     report = run(experiment(goals=(Goal("kv_bytes_per_token", at_most=0.7),)))
-    assert list(violations(json.loads(json.dumps(report)), schema_of("compare"))) == []
+    assert violations(report, "compare") == []
     rows = {row["metric"]: row for row in report["effects"]}
     kv = rows["kv_bytes_per_token"]
     assert (kv["from"], kv["to"], kv["verdict"]) == ("base", "int8", "better")
