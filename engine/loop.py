@@ -144,6 +144,8 @@ class Loop:
                     request.stream.note(request.logprobs)
                     request.logprobs = None
                 if token in request.stop_ids:
+                    if request.params.include_stop:
+                        request.stream.put(texts[request.id].push((token,)), ())
                     self.finish(request, FinishReason.STOP, last=[token])
                     continue
                 text = texts[request.id]
@@ -216,7 +218,8 @@ class Loop:
         )
         room = self.scheduler.max_model_len - len(request.prompt_ids)
         request.ends_at = min(params.max_tokens, room)
-        self.texts[request.id] = OutputText(self.compute.detokenizer(), params.stop)
+        decoder, early = self.compute.detokenizer(), params.min_tokens - 1
+        self.texts[request.id] = OutputText(decoder, params.stop, params.include_stop, early)
         self.scheduler.add(request)
 
     def _refusal(self, request: Request) -> str | None:
@@ -227,6 +230,8 @@ class Loop:
             return "the engine drains: it finishes what it has and takes nothing new; try later"
         if request.prompt_ids and not 0 <= max(request.prompt_ids) < vocab:
             return f"the prompt has token {max(request.prompt_ids)}; the vocabulary ends at {vocab}"
+        if (field := request.params.beyond(vocab)) is not None:
+            return f"{field}: names a token that is not one of the vocabulary's {vocab}"
         if len(self.scheduler.waiting) >= self.config.max_waiting:
             request.stream.try_later = True
             return self.queue_full

@@ -7,6 +7,7 @@ import math
 from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import RequestError
@@ -47,11 +48,14 @@ STAGES = ("queue", "tokenize", "prefill", "decode", "detokenize", "return")
 """Of a request's life in the engine: docs/measurement.md."""
 MAX_TOKENS_LIMIT = 1_000_000
 MAX_LOGPROBS = 20
+TOKEN_ID_MOST = 2**31 - 1
+PENALTY_MOST = 2.0
+BIAS_MOST = 100.0
 
 
 class TokenLogprobs(NamedTuple):
-    """Natural logarithms of the model's own distribution: before temperature, top-k, top-p and
-    min_tokens."""
+    """Natural logarithms of the model's own distribution: before everything that SamplingParams
+    change in it."""
 
     token: int
     """The one that was chosen."""
@@ -66,7 +70,8 @@ class SamplingParams:
 
     max_tokens: int = 256
     min_tokens: int = 0
-    """EOS and stop ids cannot be sampled before so many output tokens."""
+    """Before so many output tokens EOS and stop ids cannot be sampled, and stop strings are no
+    end."""
     temperature: float = 0.0
     """0 is greedy."""
     top_k: int = 0
@@ -74,10 +79,26 @@ class SamplingParams:
     top_p: float = 1.0
     seed: int | None = None
     """None: derived from the engine's seed and the request's number."""
+    min_p: float = 0.0
+    """Only tokens at least so likely as the likeliest times this; 0 is off."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of each token that the output has."""
+    frequency_penalty: float = 0.0
+    """The same, as often as the output has it."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of tokens in prompt or output, multiplies negative ones."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Added to the logits of these tokens."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """No other token can be sampled; empty: all can."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Runs of token ids that the output never has, unless nothing else is left."""
     stop: tuple[str, ...] = ()
-    """Strings that end the output; not part of it."""
+    """Strings that end the output."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the output, `ignore_eos` or not."""
+    include_stop: bool = False
+    """What ended the output is part of its text."""
     ignore_eos: bool = False
     logprobs: int | None = None
     """Report each token's log probability, and those of so many likeliest ones; None: none."""
@@ -88,6 +109,10 @@ class SamplingParams:
         _whole("top_k", self.top_k, 0, 2**31 - 1)
         _number("temperature", self.temperature, 0.0, 100.0)
         _number("top_p", self.top_p, 1e-6, 1.0)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("presence_penalty", self.presence_penalty, -PENALTY_MOST, PENALTY_MOST)
+        _number("frequency_penalty", self.frequency_penalty, -PENALTY_MOST, PENALTY_MOST)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             _whole("seed", self.seed, 0, 2**63 - 1)
         if self.logprobs is not None:
@@ -95,8 +120,36 @@ class SamplingParams:
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise RequestError(f"stop: expected non-empty strings, got {text!r}")
-        for token in self.stop_token_ids:
-            _whole("stop_token_ids", token, 0, 2**31 - 1)
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name):
+                _whole(name, token, 0, TOKEN_ID_MOST)
+        for token, bias in self.logit_bias:
+            _whole("logit_bias", token, 0, TOKEN_ID_MOST)
+            _number("logit_bias", bias, -BIAS_MOST, BIAS_MOST)
+        for word in self.bad_words:
+            if not word:
+                raise RequestError("bad_words: a word without tokens")
+            for token in word:
+                _whole("bad_words", token, 0, TOKEN_ID_MOST)
+
+    def beyond(self, vocab: int) -> str | None:
+        """The field that asks something of a token which a vocabulary of that size lacks."""
+        named = {
+            "logit_bias": [token for token, _ in self.logit_bias],
+            "allowed_token_ids": self.allowed_token_ids,
+            "bad_words": itertools.chain(*self.bad_words),
+        }
+        return next((name for name, ids in named.items() if max(ids, default=0) >= vocab), None)
+
+    def adjusts(self, produced: int) -> bool:
+        """Something is asked of the logits after so many output tokens."""
+        return produced < self.min_tokens or self._always_adjusts
+
+    @cached_property
+    def _always_adjusts(self) -> bool:
+        given = self.logit_bias or self.allowed_token_ids or self.bad_words
+        penalties = self.presence_penalty or self.frequency_penalty
+        return bool(given or penalties or self.repetition_penalty != 1.0)
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

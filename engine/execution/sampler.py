@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from engine.execution.logits import adjust
 from engine.request import Request, SamplingParams, TokenLogprobs
 from kernels import reference
 
@@ -40,10 +41,12 @@ class Sampler:
         """
         wanting = [row for row, r in enumerate(requests) if r.params.logprobs is not None]
         raw = logits[wanting] if wanting else None
-        for row, request in enumerate(requests):
-            if len(request.output_ids) < request.params.min_tokens:
-                self._hold_off_the_end(logits[row], request)
         best, tokens = self._argmax(logits)
+        changed = [row for row, r in enumerate(requests) if r.params.adjusts(len(r.output_ids))]
+        if changed:
+            for row in changed:
+                adjust(logits[row], requests[row], self.eos_ids)
+            tokens[changed] = self._argmax(logits[changed])[1]
         drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
         if drawn:
             params = [requests[row].params for row in drawn]
@@ -69,11 +72,6 @@ class Sampler:
             seed = (_splitmix(self._seed) + request.number) | UNSEEDED
         return _splitmix(_splitmix(seed) ^ len(request.output_ids)) / 2.0**64
 
-    def _hold_off_the_end(self, row: torch.Tensor, request: Request) -> None:
-        """Before min_tokens, no token that would end the output can be sampled."""
-        ends = {t for t in request.params.stop_token_ids if t < row.shape[0]}
-        row[sorted(ends | self.eos_ids)] = -torch.inf
-
 
 def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.Tensor) -> None:
     """Log probabilities of `tokens` [R] and of each row's likeliest ones, into the requests."""
@@ -89,10 +87,14 @@ def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.T
 
 
 def draw(logits: torch.Tensor, params: list[SamplingParams], uniform: list[float]) -> torch.Tensor:
-    """Temperature, then top-k, then top-p, then inverse CDF: [R, vocab] -> int64 [R]."""
+    """Temperature, min-p, top-k, top-p, then inverse CDF: [R, vocab] -> int64 [R]."""
     device = logits.device
     temperature = torch.tensor([p.temperature for p in params], device=device)
     probs = (logits / temperature[:, None].clamp_min(1e-5)).softmax(-1)
+    if any(p.min_p for p in params):
+        least = torch.tensor([p.min_p for p in params], device=device)[:, None]
+        probs = probs.masked_fill(probs < least * probs.amax(-1, keepdim=True), 0.0)
+        probs /= probs.sum(-1, keepdim=True)
     plain = [i for i, p in enumerate(params) if p.top_k == 0 and p.top_p >= 1.0]
     cut = [i for i, p in enumerate(params) if not (p.top_k == 0 and p.top_p >= 1.0)]
     tokens = torch.empty(len(params), dtype=torch.int64, device=device)

@@ -18,9 +18,18 @@ class IncrementalDecoder(Protocol):
 
 
 class OutputText:
-    def __init__(self, decoder: IncrementalDecoder, stop: tuple[str, ...] = ()) -> None:
+    """With `include_stop` the stop string that was found is the end of the text. What the first
+    `unsearched` pushes give is not searched."""
+
+    def __init__(
+        self,
+        decoder: IncrementalDecoder,
+        stop: tuple[str, ...] = (),
+        include_stop: bool = False,
+        unsearched: int = 0,
+    ) -> None:
         self._decoder = decoder
-        self._stop = stop
+        self._stop, self._include_stop, self._unsearched = stop, include_stop, unsearched
         self._longest = max((len(s) for s in stop), default=0)
         self._held = ""
         self.stopped = False
@@ -30,7 +39,11 @@ class OutputText:
 
     def push(self, ids: Sequence[int]) -> str:
         """Text that is safe to show after these tokens."""
-        return self._release(self._decoder.push(ids))
+        text = self._decoder.push(ids)
+        if self._unsearched > 0:
+            self._unsearched -= 1
+            return text
+        return self._release(text)
 
     def finish(self) -> str:
         """What was held back, at the end of a request that no stop string ended."""
@@ -45,10 +58,11 @@ class OutputText:
 
     def _release(self, text: str) -> str:
         self._held += text
-        cut = min((at for s in self._stop if (at := self._held.find(s)) >= 0), default=-1)
-        if cut >= 0:
+        found = [(at, len(s)) for s in self._stop if (at := self._held.find(s)) >= 0]
+        if found:
             self.stopped = True
-            text, self._held = self._held[:cut], ""
+            at, length = min(found)
+            text, self._held = self._held[: at + length * self._include_stop], ""
             return text
         safe = len(self._held) - self._possible_start()
         text, self._held = self._held[:safe], self._held[safe:]

@@ -84,3 +84,30 @@ def test_how_the_text_is_split_does_not_matter_for_one_stop_string(whole, stop, 
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
     once = "".join(stream([whole], (stop[0],))[0])
     assert "".join(stream(pieces, (stop[0],))[0]) == once
+
+
+@given(
+    st.lists(st.text("abE", max_size=4), max_size=12),
+    st.lists(st.text("abE", min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_with_the_stop_string_it_is_the_end_of_the_text(pieces, stop):
+    out = OutputText(Pieces(pieces), tuple(stop), include_stop=True)
+    text = ""
+    for i in range(len(pieces)):
+        text += out.push([i])
+        if out.stopped:
+            break
+    text += out.finish()
+    whole = "".join(pieces)
+    if not out.stopped:
+        assert text == whole
+    else:
+        assert whole.startswith(text) and any(text.endswith(s) for s in stop)
+        without, _ = stream(pieces, tuple(stop))
+        assert text.startswith("".join(without)) and text != "".join(without)
+
+
+def test_what_comes_too_early_is_no_end():
+    """As vLLM's min_tokens: nothing of the first tokens' text is searched."""
+    out = OutputText(Pieces(["END", "E", "ND", "END", "x"]), ("END",), unsearched=2)
+    assert [out.push([i]) for i in range(4)] == ["END", "E", "ND", ""] and out.stopped
