@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,13 @@ from engine.errors import ConfigError
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site, UrlSite
     from playbooks.runs.events import Event
+
+
+class Required(StrEnum):
+    """The view that a verdict must be of."""
+
+    OUTSIDE = "outside"
+    INSIDE = "inside"
 
 
 @command_options(logs=True)
@@ -52,6 +60,14 @@ def check(
         bool | None,
         typer.Option("--keep-going/--stop-on-fail", help="After a failed step (as it says)."),
     ] = None,
+    require: Annotated[
+        Required,
+        typer.Option(
+            "--require",
+            help="outside: what a URL cannot tell is named and does not "
+            "count; inside: it counts as missing.",
+        ),
+    ] = Required.OUTSIDE,
     inject: Annotated[
         str | None,
         typer.Option("--inject", help="Put this fault into the engine first (--list-faults)."),
@@ -80,7 +96,9 @@ def check(
         raise ConfigError(f"check: name a playbook ({', '.join(spec.names())})")
     book = with_parameters(spec.load(playbook), parameters or [])
     held = tuple(part.strip() for text in withhold or () for part in text.split(","))
-    options = CheckOptions(time_budget, held, inject, folder, not output.no_log, keep_going)
+    options = CheckOptions(
+        time_budget, held, inject, folder, not output.no_log, keep_going, require.value
+    )
     where = _where(target, api, token, engine)
     check_options(book, where, options)
     with _signals(), StatusLine(output.quiet) as line:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
+NOT_TOLD = "not told"
+"""Of a gate whose metric only the inside of an engine tells: it counts neither way."""
 SEVERITIES = (FAIL, WARN)
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -33,7 +35,7 @@ class Gate:
 class Judged:
     gate: Gate
     verdict: str
-    """pass | warn | fail | inconclusive"""
+    """pass | warn | fail | inconclusive | not told"""
     value: float | None
     evidence: str
 
@@ -62,8 +64,15 @@ def judge(gate: Gate, metrics: Mapping[str, Any]) -> Judged:
                   f"{gate.value:g}")  # fmt: skip
 
 
-def judge_all(gates: Iterable[Gate], metrics: Mapping[str, Any]) -> list[Judged]:
-    return [judge(gate, metrics) for gate in gates]
+def judge_all(
+    gates: Iterable[Gate], metrics: Mapping[str, Any], not_told: frozenset[str] = frozenset()
+) -> list[Judged]:
+    return [
+        Judged(gate, NOT_TOLD, None, f"{gate.metric} is not told from outside")
+        if gate.metric in not_told
+        else judge(gate, metrics)
+        for gate in gates
+    ]
 
 
 def worst(verdicts: Iterable[str]) -> str:

@@ -18,6 +18,11 @@ class StepOutcome:
     note: str = ""
     report: Mapping[str, Any] | None = None
     interrupted: bool = False
+    not_told: frozenset[str] = frozenset()
+    """Of the type's metrics, those that a target of this kind cannot tell from outside. What is
+    None and not named here should have been measured."""
+    doubts: tuple[str, ...] = ()
+    """Why the step proves less than it should: one makes it inconclusive at best."""
 
 
 @dataclass(frozen=True)

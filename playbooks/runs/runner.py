@@ -30,12 +30,12 @@ from playbooks.runs.events import (
     StepStarted,
     ignore,
 )
-from playbooks.runs.gates import judge_all, worst
+from playbooks.runs.gates import NOT_TOLD, judge_all, worst
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.spec import Playbook, PlaybookStep
+from playbooks.runs.view import INSIDE, OUTSIDE, View
 from playbooks.steps.metrics import RENAMED
 from playbooks.steps.models import LoadStep
-from playbooks.steps.registry import STEP_TYPES
 
 SCHEMA = 1
 NOT_AVAILABLE, SKIPPED, ERROR, INTERRUPTED = "not available", "skipped", "error", "interrupted"
@@ -57,6 +57,8 @@ class CheckOptions:
     """Write one record to the optimization log."""
     keep_going: bool | None = None
     """After a failed step; None: as the playbook says."""
+    require: str = OUTSIDE
+    """inside: against a URL, what only the inside of an engine tells counts as missing."""
 
 
 class BudgetSpent(Exception):
@@ -76,7 +78,8 @@ def run_playbook(
     """
     check_options(playbook, target, options)
     folder = ReportFolder(options.folder or own_folder(playbook.name))
-    return _PlaybookRun(playbook, target, options, listener, folder).run()
+    view = View(OUTSIDE if isinstance(target, UrlSite) else INSIDE, options.require)
+    return _PlaybookRun(playbook, target, options, listener, folder, view).run()
 
 
 def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOptions) -> None:
@@ -101,6 +104,7 @@ class _PlaybookRun:
     options: CheckOptions
     listener: Listener
     folder: ReportFolder
+    view: View
     steps: list[dict[str, Any]] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -148,6 +152,8 @@ class _PlaybookRun:
                 StepStarted(step.id, step.kind, step.title, number, len(self.playbook.steps))
             )
             row = self._skip(step, *why) if why is not None else self._step(step)
+            if row["verdict"] == NOT_AVAILABLE and why is not None:
+                self.view.could_not_run(step.id, step.kind)
             self._take(row)
             going = self.playbook.continue_on_fail
             if self.options.keep_going is not None:
@@ -229,15 +235,17 @@ class _PlaybookRun:
     def _judged(self, step: PlaybookStep, outcome: StepOutcome) -> dict[str, Any]:
         metrics = {k: v for k, v in outcome.metrics.items() if k not in self.options.withheld}
         known = step.type.metrics
-        judged = judge_all(step.gates, metrics)
+        excused = self.view.excused(outcome.not_told, self.options.withheld)
+        judged = judge_all(step.gates, metrics, excused)
+        self.view.saw(step.id, judged)
         for one in judged:
             self.listener(GateJudged(step.id, one.gate.metric, one.verdict, one.evidence))
         self.evidence = self.evidence.having({k: v for k, v in metrics.items() if k in FACTS})
         return {
-            "verdict": worst(one.verdict for one in judged) if judged else "pass",
+            "verdict": _of_gates([one.verdict for one in judged], outcome.doubts),
             "gates": [one.to_dict() for one in judged],
             "metrics": {name: metrics.get(name) for name in known},
-            "reason": outcome.note,
+            "reason": "; ".join((*outcome.doubts, outcome.note)),
             "report": outcome.report,
         }
 
@@ -257,7 +265,9 @@ class _PlaybookRun:
 
     def _skip(self, step: PlaybookStep, verdict: str, reason: str) -> dict[str, Any]:
         """A gate of a step that was not run is not passed either."""
-        judged = judge_all(step.gates, {}) if verdict != SKIPPED else []
+        inside = verdict == NOT_AVAILABLE and self.view.lenient
+        excused = frozenset(gate.metric for gate in step.gates) if inside else frozenset[str]()
+        judged = judge_all(step.gates, {}, excused) if verdict != SKIPPED else []
         gates = [one.to_dict() for one in judged]
         return self._row(step) | {"verdict": verdict, "reason": reason, "gates": gates}
 
@@ -275,13 +285,17 @@ class _PlaybookRun:
     def findings(self) -> list[Finding]:
         if not self.playbook.diagnose or self.state == "running":
             return []
-        done = {row["kind"] for row in self.steps if row["verdict"] != SKIPPED}
-        planned = {f for kind in done for f in STEP_TYPES[kind].facts}
+        planned = self.view.planned(self._done(), self.evidence)
         return diagnose(self.evidence, planned) if planned else []
+
+    def _done(self) -> set[str]:
+        """Kinds of the steps that were to be run."""
+        return {row["kind"] for row in self.steps if row["verdict"] != SKIPPED}
 
     def _verdict(self, findings: Sequence[Finding]) -> str:
         verdicts = [COUNTS_AS.get(row["verdict"], row["verdict"]) for row in self.steps
-                    if row["verdict"] != SKIPPED]  # fmt: skip
+                    if row["verdict"] != SKIPPED
+                    and not (row["verdict"] == NOT_AVAILABLE and self.view.lenient)]  # fmt: skip
         if any(finding.is_problem for finding in findings):
             verdicts.append("fail")
         if any(finding.cause == INCONCLUSIVE for finding in findings):
@@ -309,6 +323,9 @@ class _PlaybookRun:
             "state": self.state,
             "problem": self.problem,
             "verdict": self._verdict(findings),
+            "view": self.view.name,
+            "required_view": self.view.required,
+            "blind_spots": self.view.blind_spots(self._done(), self.evidence),
             "target": about,
             "fault": self.options.inject,
             "withheld": list(self.options.withheld),
@@ -335,6 +352,14 @@ class _PlaybookRun:
             OptLog().append(record_of(report, config))
         except ConfigError as error:
             log.warning("not in the log: %s", error)
+
+
+def _of_gates(verdicts: Sequence[str], doubts: Sequence[str]) -> str:
+    """Of a step that ran: what is not told counts neither way; without gates it has passed."""
+    told = [verdict for verdict in verdicts if verdict != NOT_TOLD]
+    if verdicts and not told and not doubts:
+        return NOT_AVAILABLE
+    return worst([*told, *(INCONCLUSIVE for _ in doubts)]) if told or doubts else "pass"
 
 
 def _spent(start: float) -> dict[str, float]:

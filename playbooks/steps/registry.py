@@ -9,7 +9,7 @@ from typing import Any
 from playbooks.steps import metrics, models
 from playbooks.steps.fields import resolve
 
-EMBEDDED, URL = "playbooks.runs.procedures", "playbooks.runs.url_procedures"
+EMBEDDED, URL = "playbooks.runs.procedures", "playbooks.outside"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class StepType:
 
     def procedure(self, at_url: bool = False) -> Callable[..., Any]:
         """`run(site, parameters, clock) -> StepOutcome`; torch is loaded here and not before."""
-        return resolve(f"{URL if at_url else EMBEDDED}:run_{self.name}")
+        room = f"{URL}.{self.name}" if at_url else EMBEDDED
+        return resolve(f"{room}:run_{self.name}")
 
 
 STEP_TYPES: dict[str, StepType] = {

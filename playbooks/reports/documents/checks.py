@@ -12,7 +12,11 @@ SECONDS = Column("seconds", whole, True)
 def check_document(report: dict[str, Any]) -> Document:
     target, state = report["target"], report["state"]
     where = target.get("url") or f"embedded engine ({target['config']['kv_format']} KV)"
-    lead = [f"{where}; {report['started']}, {report['seconds']:.0f} s; verdict {report['verdict']}"]
+    seen = " (outside view)" if report["view"] == "outside" else ""
+    verdict = report["verdict"] + seen
+    lead = [f"{where}; {report['started']}, {report['seconds']:.0f} s; verdict {verdict}"]
+    if report["blind_spots"]:
+        lead.append(f"not seen from outside: {'; '.join(report['blind_spots'])}")
     warnings = []
     if report["fault"]:
         warnings.append(f"the fault {report['fault']} was put into the engine on purpose")
@@ -22,7 +26,7 @@ def check_document(report: dict[str, Any]) -> Document:
         left = f"; not run: {', '.join(report['not_run'])}" if report["not_run"] else ""
         warnings.append(f"{state}: {report['problem'] or 'not at its end'}{left}")
     return Document(
-        f"{report['title']}: {report['verdict']}",
+        f"{report['title']}: {verdict}",
         lead,
         tables=[_steps(report), *_findings(report), *_gates(report), *_metrics(report),
                 *_inside(report)],

@@ -165,17 +165,20 @@ def test_a_check_of_an_engine_at_a_url(folder, tmp_path):
 
     text = '[[steps]]\nkind = "load"\n[steps.with]\nlengths = "lognormal:8,6,0.2"\nrequests = 24\n'
     gate = '[[steps.gates]]\nmetric = "error_rate"\nop = "=="\nvalue = 0\n'
-    (tmp_path / "url.toml").write_text(text + gate + '[[steps]]\nkind = "soak"\n')
+    (tmp_path / "url.toml").write_text(text + gate + '[[steps]]\nkind = "compare"\n')
     with (
         tiny_site(folder).engine() as engine,
         serve_in_thread(engine, ServerSettings(port=0, drain_s=0)) as server,
     ):
-        done = run("check", "url.toml", "--target", server.url, "--json", "--quiet", "--no-log")
+        command = ("check", "url.toml", "--target", server.url, "--json", "--quiet", "--no-log")
+        done, strict = run(*command), run(*command, "--require", "inside")
     report = json.loads(done.stdout)
-    load, soak = report["steps"]
-    assert (load["verdict"], soak["verdict"]) == ("pass", "not available")
+    load, compare = report["steps"]
+    assert (load["verdict"], compare["verdict"]) == ("pass", "not available")
     assert load["metrics"]["requests"] == 24
     assert load["metrics"]["output_tok_s"] > 0
     assert load["metrics"]["logging_share"] is None
-    assert done.exit_code == Exit.INCONCLUSIVE
-    assert "logging_share" in report["findings"][-1]["missing"]
+    assert (done.exit_code, report["view"]) == (Exit.PASSED, "outside")
+    assert "logging_overhead" in report["blind_spots"][-1]
+    assert strict.exit_code == Exit.INCONCLUSIVE
+    assert "logging_share" in json.loads(strict.stdout)["findings"][-1]["missing"]

@@ -337,13 +337,25 @@ def test_numbers_that_are_none_do_not_reach_the_json(site, monkeypatch):
 # --- against a URL, and killed ------------------------------------------------------------------
 
 
-def test_steps_inside_the_engine_are_not_available_at_a_url():
-    text = FOUR.replace('kind = "compare"\nwhen = "steps.a.grew > 0"', 'kind = "environment"')
-    report = run_playbook(book(text), UrlSite("http://localhost:9"), CheckOptions(log=False))
-    verdicts = [row["verdict"] for row in report["steps"]]
-    assert verdicts == ["not available", "not available", "skipped", "not available"]
-    assert report["steps"][0]["gates"][0]["verdict"] == "inconclusive"
-    assert report["verdict"] == "inconclusive"
+INNER = """
+[[steps]]
+kind = "compare"
+[[steps.gates]]
+metric = "worse"
+op = "=="
+value = 0
+[[steps]]
+kind = "faults"
+"""
+
+
+@pytest.mark.parametrize(("require", "gate"), [("outside", "not told"), ("inside", "inconclusive")])
+def test_steps_inside_the_engine_are_not_available_at_a_url(require, gate):
+    options = CheckOptions(log=False, require=require)
+    report = run_playbook(book(INNER), UrlSite("http://localhost:9"), options)
+    assert [row["verdict"] for row in report["steps"]] == ["not available"] * 2
+    assert report["steps"][0]["gates"][0]["verdict"] == gate
+    assert report["verdict"] == "inconclusive"  # nothing was seen in either view
 
 
 def test_a_target_that_is_not_there_is_an_error():

@@ -6,7 +6,7 @@ from load_stub import DONE, ScriptedTransport, event, run_virtual, token
 from playbooks.checkup.site import UrlSite
 from playbooks.load.client import LoadRun
 from playbooks.load.endpoint import Endpoint
-from playbooks.runs import url_procedures
+from playbooks.outside import sweep as procedure
 from playbooks.runs.outcome import StepClock
 from playbooks.steps.models import SweepStep
 
@@ -36,9 +36,9 @@ class CachingServer:
 @pytest.fixture
 def server(monkeypatch):
     found = CachingServer()
-    monkeypatch.setattr(url_procedures, "Endpoint", lambda spec: Endpoint(spec, found.transport))
+    monkeypatch.setattr(procedure, "Endpoint", lambda spec: Endpoint(spec, found.transport))
     monkeypatch.setattr(
-        url_procedures.client, "run_load",
+        procedure.client, "run_load",
         lambda target, spec, *rest: run_virtual(LoadRun(target, spec).run()),
     )  # fmt: skip
     monkeypatch.setattr(UrlSite, "spec", property(_spec))
@@ -53,7 +53,7 @@ def _spec(site):
 
 def sweep(**changes):
     step = SweepStep(**TWO_RUNGS | changes)
-    return url_procedures.run_sweep(UrlSite("http://h"), step, StepClock())
+    return procedure.run_sweep(UrlSite("http://h"), step, StepClock())
 
 
 @pytest.mark.parametrize("seed", [None, 3])
