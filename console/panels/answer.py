@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from textual import events
-
 from console.control.conversation import Conversation
-from console.panels.panel import Framed
+from console.panels.panel import Scrolled
 from console.renderables.conversation import conversation
 from console.renderables.lines import Span
 
 
-class AnswerPane(Framed):
+class AnswerPane(Scrolled):
     def __init__(self, talk: Conversation) -> None:
         super().__init__(id="answer")
         self.talk = talk
@@ -19,16 +17,16 @@ class AnswerPane(Framed):
 
     def show(self, talk: Conversation) -> None:
         self.talk = talk
-        self._draw()
+        self.redraw()
 
-    def scroll_pages(self, pages: int) -> None:
-        self._up -= pages * max(1, self.room[1] - 1)
-        self._draw()
+    def move(self, rows: int) -> None:
+        self._up -= rows
+        self.redraw()
 
     def follow(self) -> None:
         self._up = 0
 
-    def _draw(self) -> None:
+    def redraw(self) -> None:
         width, height = self.room
         if width <= 0 or height <= 0:
             return
@@ -37,14 +35,3 @@ class AnswerPane(Framed):
         self._up = max(0, min(self._up, len(lines) - height))
         end = len(lines) - self._up
         self.set_body((Span("Answer", "operator"),), lines[max(0, end - height) : end])
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._draw()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._up += 2
-        self._draw()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._up -= 2
-        self._draw()

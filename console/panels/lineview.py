@@ -42,6 +42,11 @@ class LineView(Widget):
         size = max(len(old), len(new))
         self.repaint([y for y in range(size) if _at(old, y) != _at(new, y)])
 
+    def fill(self, lines: Sequence[Line]) -> None:
+        """Be as high as `lines`, and show them."""
+        self.styles.height = len(lines)
+        self.call_after_refresh(self.set_lines, lines)
+
     def repaint(self, rows: list[int]) -> None:
         """Draw these rows of the widget again."""
         width, height = self.size

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from textual import events
 
-from console.panels.panel import Framed
+from console.panels.panel import Scrolled
 from console.renderables.lines import Line, Role, Span, fit, plain, text_line
 
 T = TypeVar("T")
@@ -15,8 +15,6 @@ CHOSEN, OTHER = Span("› ", "key"), Span("  ")
 _BRIGHT: dict[Role, Role] = {"text": "value", "label": "value", "faint": "text"}
 COPIED_WIDTH = 200
 """Cells of a row that is copied."""
-WHEEL = 3
-"""Rows of a turn of the mouse's wheel."""
 
 
 def chosen(line: Line) -> Line:
@@ -24,7 +22,7 @@ def chosen(line: Line) -> Line:
     return (CHOSEN, *(span._replace(role=_BRIGHT.get(span.role, span.role)) for span in line))
 
 
-class ListPane(Framed, Generic[T]):
+class ListPane(Scrolled, Generic[T]):
     """Rows keep their choice by `key` while they move about.
 
     `line` draws an item in a width, `head` the line above them; `opens` is the action of a
@@ -54,7 +52,7 @@ class ListPane(Framed, Generic[T]):
         self._title, self._items, self._empty = title, items, text_line(empty, "faint")
         if before is not None:
             self._find(self._key(before))
-        self._draw()
+        self.redraw()
 
     def _find(self, name: str) -> None:
         """Choose the row with that key; where it has gone, the place it had stays chosen."""
@@ -77,7 +75,7 @@ class ListPane(Framed, Generic[T]):
     def choose(self, at: int) -> None:
         before = self.choice
         self._at = at
-        self._draw()
+        self.redraw()
         if self.choice is not before:
             self._on_choice()
 
@@ -86,14 +84,13 @@ class ListPane(Framed, Generic[T]):
 
     @property
     def page(self) -> int:
-        """Rows that are seen at once."""
         return max(1, self.room[1] - self._above)
 
     @property
     def _above(self) -> int:
         return 1 if self._head is not None else 0
 
-    def _draw(self) -> None:
+    def redraw(self) -> None:
         width, height = self.room
         count = len(self._items)
         self._at = max(0, min(self._at, count - 1))
@@ -121,15 +118,6 @@ class ListPane(Framed, Generic[T]):
         lines += [self._line(item, COPIED_WIDTH) for item in self._items]
         return "\n".join(plain(line).rstrip() for line in lines)
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._draw()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.move(-WHEEL)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.move(WHEEL)
-
     async def _on_click(self, event: events.Click) -> None:
         row = event.y - 1 - self._above
         if 0 <= row < self.page and self._top + row < len(self._items):
@@ -138,7 +126,7 @@ class ListPane(Framed, Generic[T]):
                 await self.app.run_action(self._opens)
 
 
-class PagePane(Framed):
+class PagePane(Scrolled):
     """Lines that may be more than fit; the title says which of them are seen."""
 
     def __init__(self, id: str = "page") -> None:
@@ -149,17 +137,13 @@ class PagePane(Framed):
 
     def show(self, title: Line, lines: Sequence[Line]) -> None:
         self._title, self._all = title, lines
-        self._draw()
+        self.redraw()
 
     def move(self, rows: int) -> None:
         self._top += rows
-        self._draw()
+        self.redraw()
 
-    @property
-    def page(self) -> int:
-        return max(1, self.room[1] - 1)
-
-    def _draw(self) -> None:
+    def redraw(self) -> None:
         width, height = self.room
         if width <= 0 or height <= 0:
             return
@@ -175,12 +159,3 @@ class PagePane(Framed):
     @property
     def text(self) -> str:
         return "\n".join(plain(line).rstrip() for line in self._all)
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._draw()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.move(-WHEEL)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.move(WHEEL)

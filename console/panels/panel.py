@@ -16,6 +16,8 @@ from console.renderables.screen_state import ScreenState
 WIDE = (116, 34)
 """Columns and rows of a window from which on panels have a box around them; in a smaller one
 there is a rule above them."""
+WHEEL = 3
+"""Rows of a turn of the mouse's wheel."""
 _RAISED = str.maketrans("123456789", "¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -44,6 +46,30 @@ class Framed(LineView):
     def text(self) -> str:
         """Without the frame and the title."""
         return super().text.partition("\n")[2]
+
+
+class Scrolled(Framed):
+    """A pane of more lines than fit: it is drawn anew for its size, and moves with the wheel."""
+
+    @property
+    def page(self) -> int:
+        """Rows of a page."""
+        return max(1, self.room[1] - 1)
+
+    def move(self, rows: int) -> None:
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        raise NotImplementedError
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.redraw()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.move(-WHEEL)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.move(WHEEL)
 
 
 class Panel(Framed):

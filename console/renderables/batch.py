@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.graphs import bar, chart, spark
+from console.renderables.graphs import chart, share_line, spark
 from console.renderables.lines import (
     BLANK,
     Field,
     Line,
-    Span,
     beside,
     flow,
     grid,
     half,
-    spread,
     text_line,
 )
 from console.renderables.requests import request_table
@@ -65,11 +63,7 @@ def bounds(batch: BatchState, width: int) -> list[Line]:
         return [title, text_line("no steps, or not reported", "faint")]
     lines = [title]
     for name, share in sorted(batch.bound_shares.items(), key=lambda item: -item[1]):
-        ink: Line = (
-            Span(f" {BOUNDS.get(name, name):<12}", "label"),
-            Span(bar(share, width - 22), "spark"),
-        )
-        lines.append(spread(ink, text_line(fmt.percent(share), "value"), width))
+        lines.append(share_line(f" {BOUNDS.get(name, name)}", share, width, 13))
     return lines
 
 

@@ -94,6 +94,11 @@ def bounded(percentiles: Percentiles, name: str) -> str:
     return millis(value)
 
 
+def quantiles(percentiles: Percentiles) -> dict[str, str]:
+    """p50, p90 and p99 by name, as `bounded`."""
+    return {name: bounded(percentiles, name) for name in ENOUGH}
+
+
 def size(value: float | None) -> str:
     """Bytes, in powers of 1024: "180 MiB"."""
     if value is None or not math.isfinite(value):

@@ -45,6 +45,15 @@ def bar(ratio: float | None, width: int) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
+def share_line(name: str, share: float | None, width: int, lead: int) -> Line:
+    """A name in `lead` cells, the share as a bar, and in percent at the right edge."""
+    head = (
+        Span(f"{name:<{lead}}", "label"),
+        Span(bar(share, max(4, width - lead - 6)), "spark"),
+    )
+    return spread(head, text_line(fmt.percent(share), "value"), width)
+
+
 def spark(label: str, series: Series, now: float, width: int, show: Format) -> Line:
     """ "waiting ▂▃▅▇▆  max 23 in 64 s": one line, one time scale for all sparklines."""
     head: Line = (Span(f"{label:<{max(8, len(label) + 1)}}", "label"),)

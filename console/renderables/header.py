@@ -16,13 +16,7 @@ MARKS: dict[SourceState, tuple[str, Role]] = {
     SourceState.UNPARSABLE: ("×", "trouble"),
     SourceState.WRONG_ENGINE: ("≠", "trouble"),
 }
-WORDS = {
-    SourceState.LIVE: "live",
-    SourceState.STALE: "stale",
-    SourceState.UNREACHABLE: "unreachable",
-    SourceState.UNPARSABLE: "unparsable",
-    SourceState.WRONG_ENGINE: "wrong engine",
-}
+WORDS = {state: state.value.replace("_", " ") for state in SourceState}
 
 
 def header(state: ScreenState, width: int) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from console.history import Series
 from console.renderables import format as fmt
-from console.renderables.graphs import CHART_SPAN_S, chart, histogram, spark
+from console.renderables.graphs import CHART_SPAN_S, chart, histogram
 from console.renderables.lines import (
     BLANK,
     Field,
@@ -39,11 +39,11 @@ def rows(latency: LatencyState) -> list[tuple[str, Percentiles]]:
 def table(latency: LatencyState, width: int) -> list[Line]:
     """A heading and four rows; mean and sample count where there is room."""
     wide = width >= 60
-    heads = ["p50", "p90", "p99", *(["mean", "requests"] if wide else [])]
+    heads = [*fmt.ENOUGH, *(["mean", "requests"] if wide else [])]
     column = 10 if wide else max(7, (width - 6) // 3)
     lines = [text_line(" " * 6 + "".join(f"{head:>{column}}" for head in heads), "label")]
     for name, p in rows(latency):
-        cells = [fmt.bounded(p, "p50"), fmt.bounded(p, "p90"), fmt.bounded(p, "p99")]
+        cells = list(fmt.quantiles(p).values())
         if wide:
             cells += [fmt.millis(p.mean), fmt.count(p.n or None)]
         values = "".join(f"{value:>{column}}" for value in cells)
@@ -63,29 +63,19 @@ def overview(state: ScreenState, width: int, height: int) -> list[Line]:
 
 
 def _one_line(name: str, p: Percentiles, width: int) -> Line:
-    values = [
-        Field("p50", fmt.bounded(p, "p50")),
-        Field("p90", fmt.bounded(p, "p90")),
-        Field("p99", fmt.bounded(p, "p99")),
-    ]
+    values = [Field(name, text) for name, text in fmt.quantiles(p).items()]
     head = Span(f"{name:<5}", "label")
     return fit((head, *next(iter(flow(values, width - 5, 1)), ())), width)
 
 
 def _graphs(state: ScreenState, width: int, height: int) -> list[Line]:
-    (ttft_name, ttft), (tpot_name, tpot) = course(state, "TTFT"), course(state, "TPOT")
-    now, lower = state.now, height // 2
-    if height < 6:
-        return [
-            spark(ttft_name, ttft, now, width, fmt.millis),
-            spark(tpot_name, tpot, now, width, fmt.millis),
-        ]
-    if height < 10:
-        high = chart(ttft_name, ttft, now, width, height - 1, fmt.millis, CHART_SPAN_S)
-        return [*high, spark(tpot_name, tpot, now, width, fmt.millis)]
+    """A chart has four rows at least; with fewer it is one line."""
+    lower = 1 if height < 10 else height // 2
+    upper = height - lower if height >= 6 else 1
     return [
-        *chart(ttft_name, ttft, now, width, height - lower, fmt.millis, CHART_SPAN_S),
-        *chart(tpot_name, tpot, now, width, lower, fmt.millis, CHART_SPAN_S),
+        line
+        for name, rows in (("TTFT", upper), ("TPOT", lower))
+        for line in chart(*course(state, name), state.now, width, rows, fmt.millis, CHART_SPAN_S)
     ]
 
 

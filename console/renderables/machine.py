@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from console.renderables import format as fmt
-from console.renderables.graphs import bar, chart
+from console.renderables.graphs import chart, share_line
 from console.renderables.lines import (
     BLANK,
     Field,
@@ -16,7 +16,6 @@ from console.renderables.lines import (
     flow,
     grid,
     half,
-    spread,
     text_line,
 )
 from console.renderables.screen_state import ScreenState
@@ -103,11 +102,7 @@ def _bar_line(allocator: AllocatorState, width: int) -> Line:
     """How much of what it has reserved is handed out."""
     reserved, given = allocator.reserved_bytes, allocator.allocated_bytes
     share = given / reserved if reserved and given is not None else None
-    head: Line = (
-        Span(f"{allocator.name:<11}", "label"),
-        Span(bar(share, max(4, width - 19)), "spark"),
-    )
-    return spread(head, text_line(fmt.percent(share), "value"), width)
+    return share_line(allocator.name, share, width, 11)
 
 
 def allocator_table(allocators: Sequence[AllocatorState] | None, width: int) -> list[Line]:

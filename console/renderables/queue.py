@@ -37,12 +37,8 @@ def counts(queue: QueueState) -> list[Field]:
 
 
 def waits(queue: QueueState) -> list[Field]:
-    wait = queue.wait_ms
-    return [
-        Field("wait p50", fmt.bounded(wait, "p50")),
-        Field("p90", fmt.bounded(wait, "p90")),
-        Field("p99", fmt.bounded(wait, "p99")),
-    ]
+    first, *others = (Field(name, text) for name, text in fmt.quantiles(queue.wait_ms).items())
+    return [first._replace(label=f"wait {first.label}"), *others]
 
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:

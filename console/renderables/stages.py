@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
-from console.renderables.graphs import bar
-from console.renderables.lines import BLANK, Field, Line, Span, fit, flow, grid, spread, text_line
+from console.renderables.graphs import share_line
+from console.renderables.lines import BLANK, Field, Line, fit, flow, grid, text_line
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import StageShares, StepShares
 
@@ -46,14 +46,8 @@ _LONG = {
 def bars(title: str, shares: Shares, width: int) -> list[Line]:
     """A heading and one bar a share."""
     lines = [fit(text_line(title, "label"), width)]
-    room = width - 19
-    for name, share in shares:
-        head: Line = (
-            Span(f" {_LONG.get(name, name):<12}", "label"),
-            Span(bar(share, room), "spark"),
-        )
-        lines.append(spread(head, text_line(fmt.percent(share), "value"), width))
-    return lines
+    named = ((f" {_LONG.get(name, name)}", share) for name, share in shares)
+    return lines + [share_line(name, share, width, 13) for name, share in named]
 
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:

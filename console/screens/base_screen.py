@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from console.actions import Scope
+from console.actions import Scope, bindings
 from console.control.surface import ConsoleSurface
 from console.locale.lang import _
 from console.panels.bars import BannerLine, FooterLine, HeaderLine
@@ -21,10 +21,17 @@ SMALLEST = (62, 20)
 
 
 class BaseScreen(Screen[None]):
-    """A screen with a place in the registry: `PLACE`. Its BINDINGS are those of the place."""
+    """A screen with a place in the registry, whose keys it has."""
 
     AUTO_FOCUS = ""
     PLACE: ClassVar[str]
+    INPUT_PLACE: ClassVar[str] = ""
+    """Where the keyboard is in its line of input."""
+
+    def __init_subclass__(cls, **options: bool) -> None:
+        if "PLACE" in cls.__dict__:
+            cls.BINDINGS = [*bindings(cls.PLACE, cls.INPUT_PLACE)]
+        super().__init_subclass__(**options)
 
     def __init__(self) -> None:
         super().__init__()

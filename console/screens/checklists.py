@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from textual.binding import BindingType
 from textual.message import Message
 
 from checklists.book import ANSWERS, Answer, AnsweredItem
@@ -30,7 +29,6 @@ FORMATS = ("md", "html", "csv", "json")
 
 class ChecklistsScreen(ListScreen[FilledChecklist]):
     PLACE = actions.CHECKLISTS
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLISTS, actions.FILTER)]
     TITLE_TEXT = "Checklists"
     HAS_DETAIL = True
 
@@ -66,7 +64,6 @@ class ChecklistsScreen(ListScreen[FilledChecklist]):
 
 class ChecklistScreen(ListScreen[AnsweredItem]):
     PLACE = actions.CHECKLIST
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.CHECKLIST, actions.FILTER)]
     HAS_DETAIL = True
 
     class Examined(Message):

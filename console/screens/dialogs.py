@@ -58,9 +58,7 @@ class ConfirmScreen(ModalScreen[bool]):
             yield LineView(id="question")
 
     def on_mount(self) -> None:
-        view = self.query_one("#question", LineView)
-        view.styles.height = len(self._lines)
-        self.call_after_refresh(view.set_lines, self._lines)
+        self.query_one("#question", LineView).fill(self._lines)
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
@@ -133,9 +131,8 @@ class FormScreen(ModalScreen[dict[str, str] | None]):
             yield self._note
 
     def on_mount(self) -> None:
-        self._above_view.styles.height = len(self._above)
         self._above_view.display = bool(self._above)
-        self.call_after_refresh(self._above_view.set_lines, self._above)
+        self._above_view.fill(self._above)
         for line in self._inputs:
             line.cursor_blink = False
         self.set_focus(self._inputs[0])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from console import actions
 from console.history import History
@@ -16,7 +13,6 @@ from console.screens.lists import ListScreen
 
 class FleetScreen(ListScreen[FleetRow]):
     PLACE = actions.FLEET
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.FLEET, actions.FILTER)]
     TITLE_TEXT = "Fleet"
     EMPTY = "one engine is shown; name several to `evewatch watch` to see a fleet"
 

@@ -78,9 +78,7 @@ class HelpScreen(ModalScreen[None]):
             yield LineView(id="help")
 
     def on_mount(self) -> None:
-        view = self.query_one("#help", LineView)
-        view.styles.height = len(self._lines)
-        self.call_after_refresh(view.set_lines, self._lines)
+        self.query_one("#help", LineView).fill(self._lines)
 
     def action_close(self) -> None:
         self.dismiss()

@@ -12,6 +12,7 @@ from textual.widgets import Input
 from console import actions
 from console.locale.lang import _
 from console.panels.listpane import ListPane, PagePane
+from console.panels.panel import Scrolled
 from console.renderables.lines import Line, Span
 from console.renderables.screen_state import ScreenState
 from console.screens.base_screen import BaseScreen
@@ -19,9 +20,25 @@ from console.screens.base_screen import BaseScreen
 T = TypeVar("T")
 
 
-class ListScreen(BaseScreen, Generic[T]):
+class PaneScreen(BaseScreen):
+    """What moves in the pane."""
+
+    pane: Scrolled
+
+    def action_move_row(self, rows: int) -> None:
+        self.pane.move(rows)
+
+    def action_move_page(self, pages: int) -> None:
+        self.pane.move(pages * self.pane.page)
+
+    def action_move_end(self, end: int) -> None:
+        self.pane.move(end * 10**9)
+
+
+class ListScreen(PaneScreen, Generic[T]):
     """`items` are all there is; the filter and the pane are the same everywhere."""
 
+    INPUT_PLACE = actions.FILTER
     TITLE_TEXT = ""
     EMPTY = "nothing here"
     HAS_DETAIL = False
@@ -99,25 +116,16 @@ class ListScreen(BaseScreen, Generic[T]):
         else:
             self.dismiss()
 
-    def action_move_row(self, rows: int) -> None:
-        self.pane.move(rows)
-
-    def action_move_page(self, pages: int) -> None:
-        self.pane.move(pages * self.pane.page)
-
-    def action_move_end(self, end: int) -> None:
-        self.pane.choose(10**9 if end > 0 else 0)
-
     def copied(self) -> tuple[str, str]:
         return self.TITLE_TEXT.lower(), f"{self.TITLE_TEXT}\n{self.pane.text}"
 
 
-class PageScreen(BaseScreen):
+class PageScreen(PaneScreen):
     """`page` gives the title and all lines for a width."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pane = PagePane()
+        self.pane: PagePane = PagePane()
 
     def page(self, state: ScreenState, width: int) -> tuple[Line, Sequence[Line]]:
         raise NotImplementedError
@@ -127,15 +135,6 @@ class PageScreen(BaseScreen):
 
     def show_body(self, state: ScreenState) -> None:
         self.pane.show(*self.page(state, self.pane.room[0]))
-
-    def action_move_row(self, rows: int) -> None:
-        self.pane.move(rows)
-
-    def action_move_page(self, pages: int) -> None:
-        self.pane.move(pages * self.pane.page)
-
-    def action_move_end(self, end: int) -> None:
-        self.pane.move(10**9 if end > 0 else -(10**9))
 
     def copied(self) -> tuple[str, str]:
         return "the page", self.pane.text

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from textual.binding import BindingType
 from textual.message import Message
 
 from console import actions
@@ -34,7 +33,6 @@ DECISION = FormField("decision", "decision", "hold", ", ".join(DECISIONS), one_o
 
 class LogScreen(ListScreen[Record]):
     PLACE = actions.LOG
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.LOG, actions.FILTER)]
     TITLE_TEXT = "Optimization log"
 
     class Read(Message):
@@ -117,7 +115,6 @@ class LogScreen(ListScreen[Record]):
 
 class RecordScreen(PageScreen):
     PLACE = actions.RECORD
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.RECORD)]
 
     def __init__(self, record: Record, log: OptLog) -> None:
         super().__init__()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from textual import on
-from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Input
@@ -27,7 +25,7 @@ READONLY_HINT = "read-only: nothing here changes the engine"
 
 class Overview(BaseScreen):
     PLACE = actions.OVERVIEW
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.OVERVIEW, actions.PROMPT)]
+    INPUT_PLACE = actions.PROMPT
 
     def __init__(self, readonly: bool, talk: Conversation) -> None:
         super().__init__()
@@ -106,7 +104,7 @@ class Overview(BaseScreen):
             self.remove_class("-talking")
 
     def action_scroll_answer(self, pages: int) -> None:
-        self.answer.scroll_pages(pages)
+        self.answer.move(pages * self.answer.page)
 
     def copied(self) -> tuple[str, str]:
         chosen = [self.maximised] if self.maximised is not None else self.panels

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from console import actions
 from console.panels.listpane import ListPane
@@ -49,7 +46,6 @@ def choices() -> list[Choice]:
 
 class PlaybooksScreen(ListScreen[Choice]):
     PLACE = actions.PLAYBOOKS
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.PLAYBOOKS, actions.FILTER)]
     TITLE_TEXT = "Playbooks"
     HAS_DETAIL = True
 

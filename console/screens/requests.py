@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from console import actions
 from console.panels.listpane import ListPane
@@ -20,7 +17,6 @@ from engine.snapshot import RequestRow
 
 class RequestsScreen(ListScreen[RequestRow]):
     PLACE = actions.REQUESTS
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.REQUESTS, actions.FILTER)]
     TITLE_TEXT = "Requests"
     EMPTY = "no request runs or waits"
 
@@ -72,7 +68,6 @@ class RequestsScreen(ListScreen[RequestRow]):
 
 class RequestScreen(PageScreen):
     PLACE = actions.REQUEST
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.REQUEST)]
 
     def __init__(self, row: RequestRow) -> None:
         super().__init__()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
-
-from textual.binding import BindingType
 
 from console import actions
 from console.control.run_state import PlaybookRun
@@ -21,7 +18,6 @@ FORMATS = ("md", "html", "csv", "json")
 
 class RunScreen(PageScreen):
     PLACE = actions.RUN
-    BINDINGS: ClassVar[list[BindingType]] = [*actions.bindings(actions.RUN)]
 
     def __init__(self, run: PlaybookRun) -> None:
         super().__init__()
