@@ -30,7 +30,7 @@ def examine_site(site: Site, load: LoadStep, progress: Progress = lambda *_: Non
             site.alteration.target or TextTarget,
             asked.tpot_objective_ms,
             progress,
-            site.alteration.quota,
+            site.alteration.look,
         )
 
 

@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.execution.calibration import Calibration
 from engine.models import LoadedModel
-from engine.observing.cgroup import CpuQuota, cpu_quota
+from engine.observing.host import Look
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.trial import warm_up
@@ -36,8 +36,8 @@ class Alteration:
     """Other weights."""
     calibration: Calibration | None = None
     touch: Touch | None = None
-    quota: Callable[[], CpuQuota | None] = cpu_quota
-    """How the container's CPU quota is read."""
+    look: Look | None = None
+    """How the host is read; None: as it is."""
     target: type[EmbeddedTarget] | None = None
     """Another way of sending requests."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import theilslopes
 
 from engine.core import Engine, completion
-from engine.observing.cgroup import CpuQuota, cpu_quota, throttled_share
+from engine.observing.host import HostEvidence, Look, Places, Witness
 from engine.observing.telemetry import STEP_PARTS, StepRecord
+from engine.paths import user_folder
 from engine.request import STAGES, SamplingParams
 from playbooks.diagnosis import StepCurve
 from playbooks.load.arrivals import Closed
@@ -44,7 +46,6 @@ LATE = {"p50": (25.0, 0.10), "mean": (50.0, 0.25)}
 """Milliseconds that the generator may be late, or this share of the TTFT where that is more: a
 thread of this process may wait for the interpreter, and for a core that others have."""
 Progress = Callable[[int, int], None]
-ReadQuota = Callable[[], CpuQuota | None]
 
 
 # --- watching ------------------------------------------------------------------------------
@@ -192,29 +193,27 @@ def examine(
     target: type[EmbeddedTarget] = TextTarget,
     tpot_objective_ms: float | None = None,
     progress: Progress = lambda *_: None,
-    quota: ReadQuota = cpu_quota,
+    look: Look | None = None,
 ) -> Examined:
-    """Run the load on a running engine that nobody else uses.
+    """Run the load on a running engine that nobody else uses. `look`: another host than this one.
 
     Raises EngineError when the engine cannot be used at all; requests that fail are counted.
     """
     curve = decode_curve(engine)
     engine.reset()
     pages, logs = PoolWatch(), LogWatch()
-    before, held = _Counters.of(engine), quota()
+    before, witness = _Counters.of(engine), witness_of(engine, look)
 
     def show(seen: LoadProgress) -> None:
         progress(seen.done, seen.total or 0)
 
-    with pages.on(engine), logs.on():
+    with pages.on(engine), logs.on(), witness:
         result = run_load(target(engine, "check"), spec, show)
-    now = quota()
     summary, times = summarize(result), stage_times(result.records)
     facts = {
         "curve": curve,
         "tpot_objective_ms": tpot_objective_ms or engine.config.tpot_objective_ms,
-        "throttled_share": throttled_share(held, now),
-        "cpu_quota": now.cores if now is not None else None,
+        **host_facts(witness.evidence),
         "kv_usage": pages.mean(pages.usage),
         "kv_waste": pages.mean(pages.waste),
         **_load_facts(summary, times),
@@ -226,6 +225,24 @@ def examine(
         facts["token_gain"] = curve.doubling_gain(max(facts["mean_running"] or 0, 1))
     parts = _step_parts(engine)
     return Examined(summary, facts, times, parts, result.interrupted)
+
+
+def witness_of(engine: Engine, look: Look | None = None) -> Witness:
+    """Of this process and the threads with which the engine computes, if it does on the CPU."""
+    threads = None
+    if engine.device == "cpu":
+        threads = engine.call(torch.get_num_threads)
+    return Witness(compute_threads=threads, places=Places(disk=user_folder()), look=look)
+
+
+def host_facts(host: HostEvidence) -> dict[str, Any]:
+    return {
+        "host": host,
+        "lost_share": host.lost,
+        "others_share": host.others_share,
+        "steal_share": host.steal_share,
+        "throttled_share": host.throttled_share,
+    }
 
 
 def stage_times(records: Sequence[RequestRecord]) -> dict[str, float]:

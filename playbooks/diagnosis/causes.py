@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from playbooks.diagnosis import capacity, service, trust
+from playbooks.diagnosis import capacity, host, service, trust
 from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import HEALTHY, INCONCLUSIVE, Finding
 
@@ -36,8 +36,13 @@ CAUSES = (
     Cause("outlier_channel_quantised", ("mean_kld", "suspects"), trust.outlier_channel,
           "K channels that stand out lose the others' precision"),
     Cause("leak", ("growth",), trust.leak, "something is not given back"),
-    Cause("container_throttled", ("throttled_share",), service.container_throttled,
-          "the container's CPU quota holds the machine back"),
+    Cause("throttled", ("host",), host.throttled, "a CPU quota holds the engine back"),
+    Cause("host_contended", ("host",), host.host_contended, "others have the engine's cores"),
+    Cause("fewer_threads_than_cores", ("host",), host.fewer_threads_than_cores,
+          "cores stand idle that the engine has no threads for"),
+    Cause("memory_pressure", ("host",), host.memory_pressure, "the machine is short of memory"),
+    Cause("clock_jumped", ("host",), host.clock_jumped,
+          "the clock was set while it was looked at"),
     Cause("generator_bound", ("generator_late_ms",), service.generator_bound,
           "the load generator was the limit, not the engine"),
     Cause("logging_overhead", ("logging_share",), service.logging_overhead,

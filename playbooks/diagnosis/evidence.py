@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from engine.observing.host import HostEvidence
 from engine.snapshot import Snapshot
 from playbooks.statistics.knee import DOUBLING_GAIN
 
@@ -83,10 +84,6 @@ class Evidence:
     """The same for the batch's size."""
     token_limited_share: float | None = None
     """The same for the step's tokens."""
-    throttled_share: float | None = None
-    """Of the periods of the container's CPU quota, those in which it was spent; 0: no quota."""
-    cpu_quota: float | None = None
-    """Cores; None: no quota."""
     busy_share: float | None = None
     """Of the time, steps."""
     token_gain: float | None = None
@@ -131,6 +128,8 @@ class Evidence:
     mixed_answers: int | None = None
     """Answers with another client's mark, or otherwise not what the client gets alone."""
     # --- around the engine -----------------------------------------------------------------
+    host: HostEvidence | None = None
+    """What the machine did to the engine's process during a load."""
     broken_versions: tuple[str, ...] | None = None
 
     @property

@@ -5,8 +5,6 @@ from __future__ import annotations
 from playbooks.diagnosis.evidence import Evidence
 from playbooks.diagnosis.findings import LIVE, RESTART, Finding, confidence
 
-THROTTLED = 0.10
-"""Of the periods of a CPU quota; more are no chance."""
 LOGGING_SHARE = 0.03
 """Of the steps' time: more than this is not paid for a log."""
 TOKENIZE_SHARE = 0.25
@@ -16,23 +14,6 @@ PREFIX_LEAST = 0.1
 """Expected hit ratio below which a cold cache does not matter."""
 BUSY = 0.35
 """Of the time: a machine that others use as well does not reach all of it."""
-
-
-def container_throttled(e: Evidence) -> Finding | None:
-    assert e.throttled_share is not None
-    if e.throttled_share < THROTTLED:
-        return None
-    quota = "" if e.cpu_quota is None else f" of {e.cpu_quota:g} cores"
-    return Finding(
-        "container_throttled",
-        confidence(e.throttled_share, THROTTLED, 0.5),
-        (f"the container's CPU quota{quota} was spent in {e.throttled_share:.0%} of its periods "
-         f"(limit {THROTTLED:.0%}): everything stood still until the next",),
-        "raise the container's CPU limit, or use fewer threads and a smaller batch; every latency "
-        "here is the quota's",
-        RESTART,
-        "the same load without a quota is as slow",
-    )  # fmt: skip
 
 
 def generator_bound(e: Evidence) -> Finding | None:

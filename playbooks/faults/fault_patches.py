@@ -19,7 +19,6 @@ import torch
 
 from engine.core import Engine
 from engine.execution.runner import Batch
-from engine.observing.cgroup import CpuQuota
 from engine.request import FinishReason, Request, SamplingParams
 from engine.scheduling.plan import Plan
 from engine.scheduling.scheduler import Scheduler
@@ -109,31 +108,6 @@ def swap_rows(engine: Engine) -> Iterator[None]:
 
     with replaced(sampler, "sample", sample):
         yield
-
-
-class SpentQuota:
-    """A container's quota of half a core, without the container: after each step the engine
-    stands still for as long as it computed, and that is counted as the kernel counts it."""
-
-    def __init__(self) -> None:
-        self._periods = 0
-
-    def read(self) -> CpuQuota:
-        return CpuQuota(0.5, self._periods, self._periods)
-
-    @contextmanager
-    def touch(self, engine: Engine) -> Iterator[None]:
-        runner, plain = engine.runner, engine.runner.run
-
-        def run(batch: Batch) -> torch.Tensor:
-            start = time.monotonic()
-            logits = plain(batch)
-            time.sleep(time.monotonic() - start)
-            self._periods += 1
-            return logits
-
-        with replaced(runner, "run", run):
-            yield
 
 
 def slow_rows(fixed_ms: float, row_ms: float) -> Touch:

@@ -19,7 +19,7 @@ from engine.execution.kv_cache import layout_for, memory_needed
 from playbooks.checkup.site import Alteration, Site
 from playbooks.checkup.watched_load import decode_curve, load_spec
 from playbooks.diagnosis import StepCurve
-from playbooks.faults import fault_patches
+from playbooks.faults import fault_patches, host_faults
 from playbooks.load.prompts import TextPrompts
 from playbooks.load.workload import Workload
 from playbooks.measure.calibrate import long_text
@@ -210,8 +210,28 @@ def _slow_machine(ground: Ground) -> Alteration:
 
 
 def _spent_quota(ground: Ground) -> Alteration:
-    quota = fault_patches.SpentQuota()
-    return Alteration(quota=quota.read, touch=quota.touch)
+    quota = host_faults.SpentQuota()
+    return Alteration(look=quota.look, touch=quota.touch)
+
+
+def _busy_neighbours(ground: Ground) -> Alteration:
+    return Alteration(look=host_faults.here, touch=host_faults.busy_neighbours)
+
+
+def _one_thread(ground: Ground) -> Alteration:
+    return Alteration(
+        settings={"threads": 1},
+        look=host_faults.two_idle_cores,
+        touch=host_faults.threads_restored,
+    )
+
+
+def _short_memory(ground: Ground) -> Alteration:
+    return Alteration(look=host_faults.ShortMemory().look)
+
+
+def _stepping_clock(ground: Ground) -> Alteration:
+    return Alteration(look=host_faults.SteppingClock().look)
 
 
 def _cap_past_knee(ground: Ground) -> Alteration:
@@ -308,7 +328,13 @@ FAULTS = {
         Fault("low_cap", "cap_bound", "two rows at most", _low_cap),
         Fault("small_budget", "token_budget_bound", "four tokens a step", _small_budget),
         Fault("slow_machine", "compute_bound", "rows that cost too much", _slow_machine),
-        Fault("spent_quota", "container_throttled", "a CPU quota of half a core", _spent_quota),
+        Fault("spent_quota", "throttled", "a CPU quota of half a core", _spent_quota),
+        Fault("busy_neighbours", "host_contended", "a busy process on every core",
+              _busy_neighbours),
+        Fault("one_thread", "fewer_threads_than_cores", "one thread on two cores", _one_thread),
+        Fault("short_memory", "memory_pressure", "memory that tasks wait for", _short_memory),
+        Fault("stepping_clock", "clock_jumped", "a clock that is set while it is read",
+              _stepping_clock),
         Fault("cap_past_knee", "over_saturated", "a cap of four knees", _cap_past_knee),
         Fault("promise", "batch_too_large_for_objective", "a time per token that a batch "
               "of eight cannot keep", _promise),

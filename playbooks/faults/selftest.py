@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.models import LoadedModel
+from engine.observing.host import silent
 from playbooks.checkup.checkup import gather, version_facts
 from playbooks.checkup.site import Site
 from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
@@ -70,10 +71,17 @@ def _jobs(
 ) -> Iterator[tuple[str | None, Site, LoadStep]]:
     """Healthy first. What the faults need to know of the machine is measured once."""
     for seed in range(seeds):
-        yield None, site, replace(load, seed=seed)
+        yield None, _on_quiet_host(site), replace(load, seed=seed)
     ground = Ground(site, load)
     for name in names:
-        yield name, inject(name, site, load, ground), load
+        yield name, _on_quiet_host(inject(name, site, load, ground)), load
+
+
+def _on_quiet_host(site: Site) -> Site:
+    """What the diagnosis makes of the engine is tried, not what this machine's others do to it;
+    faults of the host bring their own."""
+    quiet = replace(site.alteration, look=site.alteration.look or silent)
+    return site.altered(quiet)
 
 
 def _row(name: str | None, site: Site, load: LoadStep, soak: SoakStep) -> Row:

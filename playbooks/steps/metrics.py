@@ -42,7 +42,11 @@ LOAD: Metrics = {
     "kv_limited_share": "of the steps, those without room in the KV cache",
     "batch_limited_share": "of the steps, those with a full batch",
     "token_limited_share": "of the steps, those full of tokens",
-    "throttled_share": "of the container's CPU periods, those in which its quota was spent",
+    "lost_share": "of the CPU time asked for, lost to others, steal and quota",
+    "others_share": "of the CPU time asked for, what other processes had meanwhile",
+    "steal_share": "of the machine's CPU time, what the hypervisor gave to others",
+    "throttled_share": "of the CPU quota's periods, those in which it was spent",
+    "host": "fact: what the machine did to the engine",
     "busy_share": "of the time, steps",
     "token_gain": "gain of twice the tokens a step",
     "tpot_ms": "median time per token",
@@ -61,7 +65,7 @@ LOAD: Metrics = {
 }
 LOAD_FACTS = (
     "mean_running", "waiting_share", "kv_limited_share", "batch_limited_share",
-    "token_limited_share", "throttled_share", "busy_share", "token_gain", "tpot_ms", "queue_share",
+    "token_limited_share", "host", "busy_share", "token_gain", "tpot_ms", "queue_share",
     "tokenize_share",
     "logging_share", "preemption_tax", "kv_usage", "kv_waste", "prefix_expected",
     "prefix_hit_ratio", "generator_late_ms", "curve",

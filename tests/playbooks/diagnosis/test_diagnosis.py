@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.observing.host import Busy, HostEvidence
 from engine.snapshot import (
     BatchState,
     KvState,
@@ -25,13 +26,20 @@ from playbooks.diagnosis import (
 )
 from playbooks.statistics.knee import DOUBLING_GAIN, doubling_gain
 
+QUIET = HostEvidence(
+    seconds=10.0, cores=2, compute_threads=2, threads=20, cpu_s=12.0, wait_s=0.3, others_s=0.2,
+    idle_cores=0.7, steal_share=0.0, throttled_share=0.0, cpu_pressure=0.02, memory_pressure=0.0,
+    io_pressure=0.0, involuntary_per_s=20.0, major_faults_per_s=0.0, swapped_bytes=0,
+    available_share=0.6, disk_free_bytes=1 << 36, clock_jump_s=0.0,
+    busiest=(Busy("python loop.py", 4711, 0.9),),
+)  # fmt: skip
 HEALTHY = Evidence(
     requests=40, error_rate=0.0, mean_running=6.0, waiting_share=0.0,
     kv_limited_share=0.0, batch_limited_share=0.0,
     token_limited_share=0.02, busy_share=0.97, token_gain=0.5, token_budget=256, tpot_ms=40.0,
     queue_share=0.05, tokenize_share=0.01, decode_share=0.7, logging_share=0.0,
     log_lines_per_request=0.0, preemption_tax=0.0, kv_usage=0.1, kv_waste=0.1,
-    prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0, throttled_share=0.0,
+    prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0, host=QUIET,
     curve=StepCurve(20.0, 2.0), growth=(), mean_kld=1e-4, suspects=(), clipped=0.0,
     mixed_answers=0, broken_versions=(),
 )  # fmt: skip
@@ -41,7 +49,11 @@ SICK = {
     "static_scale_clips": {"clipped": 0.05},
     "outlier_channel_quantised": {"mean_kld": 0.05, "suspects": ("layer 3 head 0 channel 7",)},
     "leak": {"growth": (Growth("pages", "ledger", 0.3, 0.2),)},
-    "container_throttled": {"throttled_share": 0.4, "cpu_quota": 0.5},
+    "throttled": {"host": replace(QUIET, throttled_share=0.4, cpu_quota=0.5)},
+    "host_contended": {"host": replace(QUIET, idle_cores=0.0, wait_s=8.0, others_s=9.0)},
+    "fewer_threads_than_cores": {"host": replace(QUIET, compute_threads=1)},
+    "memory_pressure": {"host": replace(QUIET, memory_pressure=0.2)},
+    "clock_jumped": {"host": replace(QUIET, clock_jump_s=3.0)},
     "generator_bound": {"generator_late_ms": 40.0},
     "logging_overhead": {"logging_share": 0.1, "log_lines_per_request": 12.0},
     "tokenizer_bound": {"tokenize_share": 0.5},
