@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote_plus
 
 import httpx
 
@@ -20,8 +21,10 @@ METRICS = ("/metrics", "/prometheus/metrics")
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 _TAILS = (CHAT, COMPLETIONS, "/v1/models", "/v1", "/snapshot", "/health")
 """What people copy with a server's address; none of these is a metrics page."""
+LEAST_SECRET = 4
+"""Letters of a secret that is looked for in the texts of others: shorter ones are in any text."""
 _SECRET = re.compile(
-    r"([?&][^=&]*(?:key|token|secret|passw|auth|sig|credential)[^=&]*=)[^&#]*", re.IGNORECASE
+    r"([?&][^=&]*(?:key|token|secret|passw|auth|sig|credential)[^=&]*=)([^&#]*)", re.IGNORECASE
 )
 
 
@@ -41,6 +44,13 @@ class Address:
     """Path that may be a metrics page; None: the address is a server's."""
     query: str
     """With its question mark, or ""."""
+
+    def hide(self, text: str, token: str | None = None) -> str:
+        """Foreign text without this target's secrets: servers repeat what they refuse."""
+        for secret in (token, *(unquote_plus(found[2]) for found in _SECRET.finditer(self.query))):
+            if secret and len(secret) >= LEAST_SECRET:
+                text = text.replace(secret, "…")
+        return text
 
     def api(self, call: str) -> str:
         """Path and query of `call` (/v1/…)."""
@@ -131,13 +141,14 @@ MOST_MOVES = 5
 
 def led_to(answer: httpx.Response) -> httpx.URL | None:
     """Where a redirect leads on the same host; None for another one's, which must not see the
-    token. A proxy that ends TLS names http: the way that we came stays."""
+    token. A proxy that ends TLS names http: the way that we came stays. So does the query, with
+    the key that may be in it, where the place that is named has none."""
     here = answer.request.url
     there = here.join(answer.headers.get("location", ""))
     same = there.host == here.host and (there.port or -1) == (here.port or -1)
     if not same or (there.scheme, here.scheme) == ("https", "http"):
         return None
-    return here.copy_with(raw_path=there.raw_path)
+    return here.copy_with(raw_path=there.copy_with(query=there.query or here.query).raw_path)
 
 
 class SameHost(httpx.Auth):

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from engine.remote.errors import message_of, said
 from engine.request import FinishReason
 
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_FIELD = re.compile(rb"[A-Za-z][\w-]*|")
+"""A name that a field may have; none at all before the colon makes a comment."""
 MAX_EVENT = 4 << 20
 """Bytes of an event that are held at most."""
 DONE = "[DONE]"
@@ -32,10 +38,16 @@ ENDS = {
     "function_call": FinishReason.STOP,
     "content_filter": FinishReason.STOP,
     "repetition": FinishReason.STOP,
+    "complete": FinishReason.STOP,
+    "refusal": FinishReason.STOP,
+    "sensitive": FinishReason.STOP,
+    "safety": FinishReason.STOP,
+    "recitation": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "limit": FinishReason.LENGTH,
     "max_tokens": FinishReason.LENGTH,
     "model_length": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
     "kv_capacity": FinishReason.KV_CAPACITY,
     "abort": FinishReason.CANCELLED,
     "aborted": FinishReason.CANCELLED,
@@ -43,9 +55,10 @@ ENDS = {
     "timeout": FinishReason.TIMEOUT,
     "error": FinishReason.ERROR,
     "insufficient_system_resource": FinishReason.ERROR,
+    "network_error": FinishReason.ERROR,
 }
 """The finish reasons that OpenAI, vLLM, SGLang, llama.cpp, TGI, LMDeploy, TensorRT-LLM, Mistral,
-DeepSeek and EveWatch document."""
+DeepSeek, Anthropic, Gemini, Cohere, Zhipu and EveWatch document."""
 ENDED_BADLY = (FinishReason.CANCELLED, FinishReason.TIMEOUT, FinishReason.ERROR)
 """An end that is documented, but of an answer that is not whole."""
 
@@ -57,25 +70,34 @@ class BadStream(Exception):
 class EventReader:
     """`feed` it chunks cut anywhere, in the middle of a character too; it gives whole events.
 
-    Raises BadStream for what is no event stream.
+    As the HTML standard has it: lines end in LF, CR or both, fields of other names are passed
+    over. An event that is called error comes as an object with an `error`. Raises BadStream for
+    what is no event stream.
     """
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
+        self._rest, self._last = b"", b""
+        """Of an unfinished line, and the last byte that came."""
+        self._begun = False
+        self._name, self._data = b"", list[bytes]()
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """The data of every event that this chunk completes."""
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()
+        if self._last == b"\r":  # that line has ended; its LF came later
+            chunk, self._last = chunk.removeprefix(b"\n"), b""
+        lines = _LINE_END.split(self._rest + chunk)
+        self._rest, self._last = lines.pop(), chunk[-1:] or self._last
         if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT:
             raise BadStream(f"an event of more than {MAX_EVENT >> 20} MiB")
         for line in lines:
-            line = line.removesuffix(b"\r")
+            if not self._begun:
+                line, self._begun = line.removeprefix(BOM_UTF8), True
             if line:
                 self._take(line)
-            elif self._data:
+            elif any(map(bytes.strip, self._data)):
                 yield self._event()
+            else:
+                self._name, self._data = b"", []
 
     def end(self) -> Iterator[str]:
         """The last event, of a body that ends without an empty line; none where it is cut."""
@@ -83,18 +105,22 @@ class EventReader:
             yield from self.feed(b"\n\n")
 
     def _take(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
+        name, colon, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
-        elif name not in (b"", b"event", b"id", b"retry"):  # nothing before the colon: a comment
+        elif name == b"event":
+            self._name = value.strip()
+        elif not (colon and _FIELD.fullmatch(name)):
             raise BadStream(f"a line that is no event: {line[:60]!r}")
 
     def _event(self) -> str:
-        data, self._data = b"\n".join(self._data), []
+        data, name = b"\n".join(self._data), self._name
+        self._name, self._data = b"", []
         try:
-            return data.decode()
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise BadStream(f"not UTF-8 at byte {error.start} of an event") from error
+        return json.dumps({"error": said(data)}) if name == b"error" else text
 
 
 def event_of(data: str) -> dict[str, Any]:
@@ -113,9 +139,9 @@ def event_of(data: str) -> dict[str, Any]:
 def error_of(event: dict[str, Any]) -> str | None:
     """What an event says went wrong; older vLLM sends an object called error."""
     if event.get("error"):
-        return str(event["error"])
+        return message_of(event) or str(event["error"])
     if event.get("object") == "error":
-        return str(event.get("message") or "error")
+        return message_of(event) or "error"
     return None
 
 
@@ -130,8 +156,12 @@ def end_of(choice: dict[str, Any]) -> str | None:
 def text_of(choice: dict[str, Any]) -> str:
     """Of a streamed or whole choice of either API."""
     part = choice.get("delta") or choice.get("message") or choice
-    found = part.get("content") or part.get("text") if isinstance(part, dict) else None
-    return found if isinstance(found, str) else ""
+    if not isinstance(part, dict):
+        return ""
+    found = part.get("content") or part.get("text") or part.get("refusal")
+    if isinstance(found, list):  # parts, of which those with a text are text
+        found = "".join(text_of(one) for one in found if isinstance(one, dict))
+    return found.encode("utf-8", "replace").decode() if isinstance(found, str) else ""
 
 
 @dataclass
@@ -145,20 +175,39 @@ class Usage:
 
     def take(self, event: dict[str, Any]) -> None:
         """The newest sound counts win: servers send usage once, or with every event."""
-        counts = event.get("usage")
-        if not isinstance(counts, dict):
-            return
+        groq = event.get("x_groq")
+        for where in (groq, *(event.get("choices") or ()), event):  # Moonshot: in a choice
+            counts = where.get("usage") if isinstance(where, dict) else None
+            if isinstance(counts, dict):
+                self._take(counts)
+
+    def _take(self, counts: dict[str, Any]) -> None:
         prompt, output, total = (
-            _count(counts.get(f"{name}_tokens")) for name in ("prompt", "completion", "total")
+            next(filter(None, (_count(counts.get(f"{name}_tokens")) for name in names)), None)
+            for names in (("prompt", "input"), ("completion", "output"), ("total",))
         )
         if total and output is None and prompt and total > prompt:
             output = total - prompt
         if total and prompt is None and output and total > output:
             prompt = total - output
         self.prompt, self.output = prompt or self.prompt, output or self.output
-        details = counts.get("prompt_tokens_details")
-        if isinstance(details, dict) and "cached_tokens" in details:
-            self.cached = _count(details["cached_tokens"]) or 0
+        cached = _cached(counts)
+        if cached is not None:
+            self.cached = cached if cached <= (self.prompt or cached) else None
+
+
+def _cached(counts: dict[str, Any]) -> int | None:
+    """As OpenAI, Moonshot, DeepSeek and Anthropic name it; zero is known too."""
+    places = [counts.get(f"{name}_tokens_details") for name in ("prompt", "input")] + [counts]
+    names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    for place in places:
+        for name in names if isinstance(place, dict) else ():
+            value = place.get(name)
+            if type(value) in (int, float) and value == 0:
+                return 0
+            if (found := _count(value)) is not None:
+                return found
+    return None
 
 
 def _count(value: Any) -> int | None:

@@ -70,7 +70,7 @@ class Chat:
                 reason = self._read(answer)
             self.stream.close(reason)
         except EngineError as error:
-            self.stream.close(FinishReason.ERROR, error=str(error))
+            self.stream.close(FinishReason.ERROR, error=self._client.hide(str(error)))
         except (httpx.HTTPError, httpx.StreamError) as error:
             self.stream.close(FinishReason.ERROR, error=self._client.reason(error))
         except Exception as error:  # whatever a server sends, the asker must get an end

@@ -21,6 +21,8 @@ WHOLE_S = 10.0
 IDLE_S = 2.0
 """A connection is kept so long: shorter than servers do, so that none closes under a request."""
 NO_SUCH_PAGE = (404, 405, 501)
+CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
+"""What is read of those that a proxy may put on a page, though none was asked for."""
 
 
 class NoSuchPage(WrongEngine):
@@ -115,15 +117,16 @@ class Client:
         if code in (401, 403):
             wants = "its token is refused" if self._token else "it wants a token (see token_env)"
             why = f"answered {code}: {wants}"
-        said = self._hide(complaint(answer))
+        said = self.hide(complaint(answer))
         raise Unreachable(f"{why}: {said}" if said else why)
 
     def reason(self, error: Exception) -> str:
         """One line of what went wrong on the way."""
-        return self._hide(one_line(str(error))) or type(error).__name__
+        return self.hide(one_line(str(error))) or type(error).__name__
 
-    def _hide(self, text: str) -> str:
-        return text.replace(self._token, "…") if self._token else text
+    def hide(self, text: str) -> str:
+        """The text without this target's secrets."""
+        return self.address.hide(text, self._token)
 
 
 def _trusted(url: str) -> ssl.SSLContext | bool:
@@ -132,6 +135,9 @@ def _trusted(url: str) -> ssl.SSLContext | bool:
 
 
 def _body(answer: httpx.Response, end: float) -> bytes:
+    coding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in CODINGS:
+        raise Unparsable(f"the page is encoded ({one_line(coding)}), which was not asked for")
     size, parts = 0, []
     for chunk in answer.iter_bytes():
         size += len(chunk)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from html import unescape
 from typing import Any, ClassVar
 
 import httpx
@@ -49,10 +50,15 @@ class NotAvailable(EngineError):
 DETAIL = 200
 """Characters of a server's own reason that are kept."""
 COMPLAINT_BYTES = 4096
+_MARKUP = re.compile(
+    r"<(head|style|script)\b.*?(</\1\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)", re.S | re.I
+)
+"""Of HTML and XML what is not for readers; it may be cut anywhere."""
+_KEYS = ("error", "errors", "detail", "details", "message", "msg", "error_description", "reason")
 
 
 def complaint(answer: httpx.Response) -> str:
-    """What a server says is wrong, of an answer that streams: one line, "" for nothing or HTML."""
+    """What a server says is wrong, of an answer that streams: one line, "" for nothing."""
     body = b""
     with suppress(httpx.HTTPError, httpx.StreamError):
         for chunk in answer.iter_bytes():
@@ -64,10 +70,12 @@ def complaint(answer: httpx.Response) -> str:
 
 def said(body: bytes) -> str:
     """The message in the body of a refusal, as one line of printable text."""
-    text = body[:COMPLAINT_BYTES].decode("utf-8", "replace").strip()
+    text = body[:COMPLAINT_BYTES].decode("utf-8-sig", "replace").strip()
     with suppress(ValueError, RecursionError):
-        text = _message(json.loads(text)) or text
-    return "" if text.startswith("<") else one_line(text)
+        text = message_of(json.loads(text)) or text
+    if text.startswith("<"):
+        text = unescape(_MARKUP.sub(" ", text))
+    return one_line(text)
 
 
 def one_line(text: str) -> str:
@@ -76,10 +84,14 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:DETAIL]
 
 
-def _message(answer: Any) -> str | None:
-    """As OpenAI's servers, FastAPI and TGI word it."""
-    for key in ("error", "detail", "message", "msg"):
-        if isinstance(answer, dict) and answer.get(key):
-            answer = answer[key]
-            return answer if isinstance(answer, str) else _message(answer) or json.dumps(answer)
-    return None
+def message_of(answer: Any) -> str | None:
+    """What an answer says went wrong, as OpenAI's servers, FastAPI, TGI and gateways word it."""
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, list):
+        return next(filter(None, map(message_of, answer)), None)
+    found = map(answer.get, _KEYS) if isinstance(answer, dict) else ()
+    told = [value for value in found if value and isinstance(value, str | dict | list)]
+    return next(filter(None, map(message_of, told)), None) or (
+        json.dumps(told[0]) if told else None
+    )

@@ -87,6 +87,10 @@ class EndpointSpec:
         """Of the API on the host, with the address's query."""
         return self.address.api(self.call)
 
+    def hide(self, text: str) -> str:
+        """Foreign text without the secrets that this target was told."""
+        return self.address.hide(text, self.key)
+
     @property
     def shown(self) -> str:
         """Where requests go, without a secret."""
@@ -162,8 +166,10 @@ class Endpoint:
         try:
             name = answer.raise_for_status().json()["data"][0]["id"]
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            why = self.spec.hide(said(answer.content)) if answer.is_error else ""
             raise ConfigError(
-                f"{where}: answers {answer.status_code} and names no model; say it with --model"
+                f"{where}: answers {answer.status_code}{f' ({why})' if why else ''} and names no "
+                "model; say it with --model"
             ) from error
         return str(name)
 
@@ -208,7 +214,9 @@ class Endpoint:
             if not answer.done:
                 raise _failed("dropped", error) from error
         except BadStream as error:
-            raise Failed("bad_stream", str(error)) from error
+            raise Failed("bad_stream", self.spec.hide(str(error))) from error
+        except Failed as failure:
+            raise Failed(failure.kind, self.spec.hide(failure.detail)) from None
         answer.finish()
 
 

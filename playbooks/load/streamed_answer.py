@@ -17,6 +17,12 @@ from engine.remote.errors import one_line
 from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import Failed
 
+WRITTEN = (
+    "text", "content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls",
+    "function_call", "refusal", "audio",
+)  # fmt: skip
+"""Fields of a choice in which servers send what the model wrote."""
+
 
 class StreamedAnswer:
     """Raises Failed for what makes no whole answer, and BadStream for what is no event."""
@@ -70,6 +76,4 @@ def _has_output(part: Any) -> bool:
     """Text, reasoning or a tool call: something that the model wrote."""
     if not isinstance(part, dict):
         return False
-    return any(
-        part.get(key) for key in ("text", "content", "reasoning_content", "reasoning", "tool_calls")
-    )
+    return any(map(part.get, WRITTEN))

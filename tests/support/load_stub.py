@@ -163,10 +163,11 @@ def load_on(
     arrivals: str = "constant:10",
     lengths: str = "fixed:20,11",
     api: str = "completions",
+    key: str | None = None,
     **rest: Any,
 ) -> LoadResult:
     """A run in virtual time."""
-    endpoint = Endpoint(EndpointSpec(URL, api=api, model="m"), transport)
+    endpoint = Endpoint(EndpointSpec(URL, api=api, model="m", key=key), transport)
     rest = {"requests": 300} | rest
     return run_virtual(LoadRun(endpoint, make_spec(arrivals, lengths, **rest)).run())
 

@@ -90,4 +90,5 @@ def vllm_names(prefix: str) -> Names:
             "prefill": named("request_prefill_time_seconds"),
             "decode": named("request_decode_time_seconds"),
         },
+        gauges={"hit_ratio": named("gpu_prefix_cache_hit_rate")},  # before its counters
     )

@@ -11,6 +11,7 @@ from engine.remote.metrics.metrics_page import Page
 from engine.remote.metrics.numbers import Pool
 from engine.remote.metrics.scrape import Names, Scrape, add_mean, read
 
+_PENDING = "nv_inference_pending_request_count"
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
 _DONE, _FAILED = "nv_inference_request_success", "nv_inference_request_failure"
@@ -55,7 +56,8 @@ def _read_requests(page: Page, scrape: Scrape) -> None:
     """Counts, and the means of what Triton exports as sums of microseconds."""
     states = _by(page, _REQUESTS, "request_type")
     scrape.running = states.get("scheduled", states.get("active"))
-    scrape.waiting = states.get("waiting", scrape.waiting)
+    pending = page.values(_PENDING)  # of each version of the model
+    scrape.waiting = states.get("waiting", sum(pending.values()) if pending else None)
     scrape.cap = states.get("max")
     done = page.values(_DONE)
     scrape.finished = {"success": done, "failure": page.values(_FAILED)}
@@ -86,7 +88,6 @@ TRITON = Triton(
     title="Triton Inference Server",
     prefixes=("nv_inference_", "nv_trt_llm_", "nv_llm_", "nv_gpu_memory_"),
     names=Names(
-        waiting=("nv_inference_pending_request_count",),
         counters={
             "output_tokens": ("nv_llm_output_token_len_sum",),
             "prompt_tokens": ("nv_llm_input_token_len_sum",),
@@ -101,6 +102,7 @@ TRITON = Triton(
     ),
     chats=False,
     also=(
+        _PENDING,
         _REQUESTS,
         _BLOCKS,
         _DONE,

@@ -37,6 +37,8 @@ Sample = tuple[str, Labels, str | None, float, float | None]
 MOST_BAD = 0.5
 """Share of lines that are no samples from which on it is no metrics page."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_QUOTED = re.compile(r'\{\s*"([^"\\]+)"\s*[,}]')
+"""As Prometheus 3 writes names of any letters: {"vllm.num_requests_running",model="m"} 1."""
 _USUAL = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^{}]*\})?) ([+-]?(?:[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?|Inf)|NaN)"
 )
@@ -173,6 +175,8 @@ def _text(body: bytes) -> str:
         raise Unparsable(f"the page has more than {MAX_BODY >> 20} MiB")
     if not body.strip():
         raise Unparsable("the page is empty")
+    if body.startswith(b"\x1f\x8b"):
+        raise Unparsable("compressed data that is not said to be compressed (gzip)")
     if b"\0" in body:
         raise Unparsable("binary data, no metrics page")
     try:
@@ -182,7 +186,7 @@ def _text(body: bytes) -> str:
     start = text.lstrip()[:64]
     if start.startswith("<"):
         raise Unparsable("an HTML page, no metrics page")
-    if start.startswith(("{", "[")):
+    if start.startswith(("{", "[")) and not _QUOTED.match(start):
         raise Unparsable("JSON, no metrics page")
     if not text.endswith(("\n", "\n# EOF")):
         lines = text.count("\n")
@@ -191,8 +195,8 @@ def _text(body: bytes) -> str:
 
 
 def _name(line: str) -> str:
-    match = _NAME.match(line)
-    return match[0] if match else ""
+    match = _NAME.match(line) or _QUOTED.match(line)
+    return match[match.lastindex or 0] if match else ""
 
 
 def _samples(lines: list[str], broken: list[str]) -> list[Sample]:

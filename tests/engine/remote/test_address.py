@@ -121,7 +121,21 @@ def test_the_api_of_a_page_with_a_name_of_its_own_is_beside_it():
         (503, b'{"error": "the model is loading"}', "the model is loading"),
         (500, b"plain \x1b[31mwords\nof woe", "plain [31mwords of woe"),
         (429, b'{"message": "slow down", "code": 7}', "slow down"),
-        (502, b"<html><h1>Bad gateway</h1>", "answered 502 Bad Gateway"),
+        (502, b"<html><h1>Bad gateway</h1>", "answered 502 Bad Gateway: Bad gateway"),
+        (
+            503,
+            b"<!DOCTYPE html><html><head><title>x</title><style>p {}</style></head><body>"
+            b"<!-- no --><p>pool a &amp; b are\ndraining</p></body>",
+            "pool a & b are draining",
+        ),
+        (403, b"<?xml version='1.0'?><Error><Message>URL expired</Message></Error>", "URL expired"),
+        (503, b'[{"msg": "loading"}]', ": loading"),
+        (422, b'{"detail": [{"loc": ["q"], "msg": "field required"}]}', ": field required"),
+        (503, b'{"errors": [{"code": 1, "message": "quota"}]}', ": quota"),
+        (503, b'{"status": "error", "reason": "draining"}', ": draining"),
+        (500, b'{"error": true, "message": "no GPU"}', ": no GPU"),
+        (401, b"\xef\xbb\xbf" + b'{"message": "who are you"}', ": who are you"),
+        (401, f"no user has the key {TOKEN}".encode(), "no user has the key …"),
     ],
 )
 def test_the_servers_own_reason_for_a_refusal_is_shown(code, body, said):
@@ -129,7 +143,7 @@ def test_the_servers_own_reason_for_a_refusal_is_shown(code, body, said):
     source = Server(answer).attach(token=TOKEN).poll().source
     assert source.state is SourceState.UNREACHABLE
     assert said in source.reason and str(code) in source.reason
-    assert source.reason.isprintable()
+    assert source.reason.isprintable() and TOKEN not in source.reason
 
 
 # --- secrets -----------------------------------------------------------------------------
@@ -144,6 +158,21 @@ def test_a_password_is_refused_and_not_shown(url):
     with pytest.raises(ConfigError) as caught:
         address.parse(url)
     assert TOKEN not in str(caught.value)
+
+
+def test_a_key_in_the_query_goes_on_over_a_redirect_and_is_hidden_in_a_servers_words():
+    def guarded(request):
+        asked = request.url.query.decode()
+        return httpx.Response(200, content=page("vllm/busy")) if TOKEN in asked else refused(asked)
+
+    def refused(asked):
+        return httpx.Response(403, content=f"not with {asked}".encode())
+
+    server = Server(moved("/metrics/", 301), **{"/metrics/": guarded})
+    assert server.attach(f"http://h?api_key={TOKEN}").poll().source.state is LIVE
+    server.pages["/metrics/"] = lambda request: refused(request.url.query.decode())
+    source = server.attach(f"http://h?api_key={TOKEN}").poll().source
+    assert source.reason.endswith("not with api_key=…")
 
 
 def test_a_key_in_the_query_is_sent_and_never_shown():

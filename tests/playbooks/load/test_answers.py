@@ -41,7 +41,8 @@ def test_a_reason_that_is_none_ends_no_answer(reason, api, done):
 @pytest.mark.parametrize(
     "reason",
     ["stop", "length", "tool_calls", "content_filter", "function_call", "eos_token", "eos", "STOP",
-     "stop_sequence", "end_turn", "max_tokens", "limit", {"type": "stop"}],
+     "stop_sequence", "end_turn", "max_tokens", "limit", {"type": "stop"}, "MAX_TOKENS",
+     "COMPLETE", "refusal", "sensitive", "SAFETY", {"type": "length", "length": 5}],
 )  # fmt: skip
 @pytest.mark.parametrize("tail", [DONE, b"", DONE.rstrip(b"\n"), b": bye\n\n" + DONE])
 def test_a_documented_reason_ends_it_with_done_or_the_bodys_end(reason, tail):
@@ -82,6 +83,68 @@ def test_an_end_that_is_followed_by_more_was_none():
         return [0.1, chunk_of("Hel", "stop", False), chunk_of("lo", None, False)]
 
     assert summarize(load_on(ScriptedTransport(script), requests=5))["errors"] == {"dropped": 5}
+
+
+# --- what is an event --------------------------------------------------------------------------
+# The same two pieces of text and an end, as servers and proxies between write them.
+
+WHOLE = token("a") + token("b") + token("", "stop") + DONE
+FORMS = {
+    "lines that end in CR LF": WHOLE.replace(b"\n", b"\r\n"),
+    "lines that end in CR": WHOLE.replace(b"\n", b"\r"),
+    "a byte order mark": b"\xef\xbb\xbf" + WHOLE,
+    "no space behind the colon": WHOLE.replace(b"data: ", b"data:"),
+    "events without data": b"data:\n\n" + WHOLE.replace(DONE, b"data: \n\n" + DONE),
+    "fields of other names": b"server-timing: 3\nx_trace: a\n" + WHOLE,
+    "names of events, and pings": b'event: ping\ndata: {"type": "ping"}\n\nevent: x\n' + WHOLE,
+    "Azure's first event": event({"choices": [], "prompt_filter_results": [{}]}) + WHOLE,
+    "no choices, no error": event({"choices": None, "error": None, "usage": None}) + WHOLE,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 10_000])
+def test_however_events_are_written_the_answer_is_the_same(form, cut):
+    body = FORMS[form]
+    pieces = [body[at : at + cut] for at in range(0, len(body), cut)]
+    (record,) = load_on(ScriptedTransport(lambda _: [0.1, *pieces]), requests=1).records
+    assert (record.error, record.finish_reason, len(record.events)) == (None, "stop", 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'event: error\ndata: {"message": "boom", "code": 500}\n\n', "boom"),
+        (b"event: error\ndata: overloaded\n\n", "overloaded"),
+        (b'event: error\ndata: {"error": {"message": "no room"}}\n\n', "no room"),
+        (event({"error": {"message": "cuda \x1b[31m", "type": "x"}}), "cuda [31m"),
+        (event({"error": "plain"}), "plain"),
+        (event({"error": {"code": 500}}), '{"code": 500}'),
+        (event({"object": "error", "message": "older vLLM", "code": 400}), "older vLLM"),
+        (event({"error": {"message": "bad key SECRET-1234"}}), "bad key …"),
+    ],
+)
+def test_an_error_in_the_stream_is_told_in_the_servers_words(data, said):
+    transport = ScriptedTransport(lambda _: [0.1, token(), data])
+    (record,) = load_on(transport, requests=1, key="SECRET-1234").records
+    assert (record.error, record.detail) == ("api_error", said)
+
+
+WRITTEN = [{"content": "x"}, {"reasoning_content": "x"}, {"reasoning": "x"}, {"refusal": "no"},
+           {"tool_calls": [{"function": {"arguments": "{"}}]}, {"function_call": {"name": "f"}},
+           {"content": [{"type": "text", "text": "x"}]}, {"audio": {"data": "eA=="}},
+           {"reasoning_details": [{"text": "x"}]}]  # fmt: skip
+
+
+@pytest.mark.parametrize("delta", WRITTEN)
+def test_whatever_a_model_wrote_is_output(delta):
+    def script(body):
+        parts = [{"delta": {"role": "assistant", "content": ""}}, {"delta": delta},
+                 {"delta": {}, "finish_reason": "stop"}]  # fmt: skip
+        return [0.1, *(event({"choices": [part]}) for part in parts), DONE]
+
+    (record,) = load_on(ScriptedTransport(script), api="chat", requests=1).records
+    assert (record.error, len(record.events)) == (None, 1)
 
 
 # --- bookkeeping never spoils an answer ---------------------------------------------------------
@@ -127,6 +190,8 @@ def test_usage_that_says_nothing_is_counted_by_events_and_it_is_said(count):
         ({"prompt_tokens": 9, "completion_tokens": 7}, None),
         ({"prompt_tokens": 9, "completion_tokens": 1}, {"prompt_tokens": 9, "total_tokens": 16}),
         ({"prompt_tokens": 9}, {"completion_tokens": 7, "extra": {"cached": None}}),
+        ({"input_tokens": 9, "output_tokens": 7},),
+        ({"prompt_tokens": 0, "input_tokens": 9, "output_tokens": 7},),
     ],
 )
 def test_what_is_sound_of_usage_is_taken(counts):
@@ -134,6 +199,40 @@ def test_what_is_sound_of_usage_is_taken(counts):
     assert (record.prompt_tokens, record.output_tokens) == (9, 7)
     assert found["tokens"]["counted_by_target"] == 10
     assert not any("usage" in note for note in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"choices": [{"text": "", "usage": {"prompt_tokens": 9, "completion_tokens": 7}}]},
+        {"choices": [], "x_groq": {"usage": {"prompt_tokens": 9, "completion_tokens": 7}}},
+        {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 7}, "x_groq": None},
+    ],
+)
+def test_usage_is_found_where_servers_put_it(end):
+    transport = ScriptedTransport(lambda _: [0.1, token("x", "stop"), event(end), DONE])
+    (record,) = load_on(transport, requests=1).records
+    assert (record.prompt_tokens, record.output_tokens) == (9, 7)
+
+
+@pytest.mark.parametrize(
+    ("told", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 4}}, 4),
+        ({"prompt_tokens_details": {"cached_tokens": 0}}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, None),
+        ({"prompt_tokens_details": {"cached_tokens": "no"}}, None),
+        ({"prompt_tokens_details": {}}, None),
+        ({"input_tokens_details": {"cached_tokens": 4}}, 4),
+        ({"prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5}, 4),
+        ({"cached_tokens": 4}, 4),
+        ({"cache_read_input_tokens": 0}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 10}}, None),
+    ],
+)
+def test_tokens_that_a_cache_had_are_known_zero_or_not_known(told, cached):
+    _, record = counted({"prompt_tokens": 9, "completion_tokens": 7} | told)
+    assert record.cached_tokens == cached
 
 
 def test_a_count_of_one_side_is_taken_and_the_other_is_named():

@@ -1,5 +1,9 @@
 """Whatever a target sends ends as a state with a reason: nothing raises, nothing looks well."""
 
+import gzip
+import re
+import zlib
+
 import httpx
 import pytest
 from hypothesis import given, settings
@@ -130,6 +134,42 @@ def test_lines_in_the_usual_form_read_as_the_parser_reads_them(name):
     for line in lines:
         parsed = [(*_split(n, labels), *rest) for n, labels, *rest in _parsed(line)]
         assert _USUAL.fullmatch(line) and _sample(line) == parsed
+
+
+def encoded(coding, body):
+    return httpx.Response(200, headers={"content-encoding": coding}, stream=httpx.ByteStream(body))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        encoded("gzip", gzip.compress(page("vllm/busy"))),
+        encoded("deflate", zlib.compress(page("vllm/busy"))),
+        page("vllm/busy").replace(b"\n", b"\r\n"),
+        b"\xef\xbb\xbf" + page("vllm/busy"),
+        httpx.Response(200, headers={"content-type": "text/html"}, content=page("vllm/busy")),
+    ],
+)
+def test_what_a_proxy_does_to_a_page_changes_no_number(answer):
+    plain, seen = (Server(one).attach().poll() for one in (page("vllm/busy"), answer))
+    assert seen.source.state is SourceState.LIVE
+    for part in ("queue", "batch", "kv", "latency", "finished"):
+        assert getattr(seen, part) == getattr(plain, part)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (encoded("br", b"\x0b\x02\x80abc\x03"), "encoded \\(br\\)"),
+        (encoded("zstd", b"\x28\xb5\x2f\xfd"), "encoded \\(zstd\\)"),
+        (gzip.compress(page("vllm/busy")), "compressed"),
+        (encoded("gzip", gzip.compress(b"a" * (MAX_BODY + 1))), "more than 16 MiB"),
+    ],
+)
+def test_a_page_in_an_encoding_that_was_not_asked_for_says_so(answer, reason):
+    source = Server(answer).attach().poll().source
+    assert source.state is UNPARSABLE
+    assert re.search(reason, source.reason)
 
 
 # --- fuzz --------------------------------------------------------------------------------

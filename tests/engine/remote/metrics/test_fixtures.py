@@ -278,6 +278,19 @@ def test_triton_reads_one_model_of_an_ensemble():
     assert (s.memory.device_used_bytes, s.memory.device_total_bytes) == (100, 400)
 
 
+def test_what_waits_for_each_version_of_a_triton_model_waits():
+    page = triton(llm=False) + (
+        b'nv_inference_pending_request_count{model="ensemble",version="2"} 5\n'
+    )
+    assert look(page).queue.waiting == 7
+
+
+def test_the_first_vllms_hit_rate():
+    old = b'vllm:num_requests_running{model_name="m"} 1\nvllm:gpu_prefix_cache_hit_rate 0.4\n'
+    assert look(old).kv.prefix_hit_ratio == 0.4
+    assert look(old.replace(b"0.4", b"-1")).kv.prefix_hit_ratio is None
+
+
 def test_triton_without_an_llm_backend_reads_the_outermost_model():
     s = look(triton(llm=False))
     assert s.engine.model == "ensemble"

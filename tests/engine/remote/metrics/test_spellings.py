@@ -2,6 +2,8 @@
 a gauge is not a clock.
 """
 
+import re
+
 import pytest
 
 from engine.remote.adapters import canonical
@@ -54,6 +56,7 @@ def test_names_of_others_stay_theirs(other):
     [
         lambda body: body.replace(b"vllm:", b"vllm_"),
         lambda body: body.replace(b"vllm:", b"ray_vllm:"),
+        lambda body: re.sub(rb"^(vllm):(\w+){", rb'{"\1.\2",', body, flags=re.M),
         lambda body: body.replace(b"vllm:", b"ray_vllm_").replace(b"_tokens_total{", b"_tokens{"),
     ],
 )
