@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -112,13 +112,7 @@ class Probes:
     examples: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "asked": self.asked,
-            "differing": self.differing,
-            "mixed": self.mixed,
-            "failed": self.failed,
-            "examples": self.examples[:4],
-        }
+        return asdict(self) | {"examples": self.examples[:4]}
 
 
 @dataclass(frozen=True)
@@ -132,15 +126,6 @@ class CanaryQuality:
     suspects: list[dict[str, Any]] = field(default_factory=list)
     note: str | None = None
     """What could not be measured."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
-            "gates": self.gates,
-            "suspects": self.suspects,
-            "note": self.note,
-        }
 
 
 @dataclass

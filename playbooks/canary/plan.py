@@ -90,24 +90,13 @@ class CanaryPlan(CanaryStep):
         return notes
 
     def to_dict(self) -> dict[str, Any]:
+        as_run = ("least_s", "hold_s", "drain_s", "horizon_s")
+        names = ("min_samples", "look_s", "time_scale", "metric", "tail", "tail_ratio",
+                 "error_delta", "alpha", "look_alpha", "looks", "faults", "users")  # fmt: skip
         return {
             "stages": list(self.shares),
-            "least_s": self.scaled(self.least_s),
-            "min_samples": self.min_samples,
-            "hold_s": self.scaled(self.hold_s),
-            "drain_s": self.scaled(self.drain_s),
-            "horizon_s": self.scaled(self.horizon_s),
-            "look_s": self.look_s,
-            "time_scale": self.time_scale,
-            "metric": self.metric,
-            "tail": self.tail,
-            "tail_ratio": self.tail_ratio,
-            "error_delta": self.error_delta,
-            "alpha": self.alpha,
-            "look_alpha": self.look_alpha,
-            "looks": self.looks,
-            "faults": self.faults,
-            "users": self.users,
+            **{name: self.scaled(getattr(self, name)) for name in as_run},
+            **{name: getattr(self, name) for name in names},
             "waive": list(self.waive),
             "seed": self.seed or 0,
         }

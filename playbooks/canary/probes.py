@@ -22,7 +22,7 @@ from playbooks.quality.answers import ModelAnswer
 from playbooks.quality.arm import QualityArm
 from playbooks.quality.cases import QualityCase, every_nth, golden
 from playbooks.quality.controls import longest, plain_arm
-from playbooks.quality.limits import ANSWERED, SCORED, Limit, LimitResult, judge, shown
+from playbooks.quality.limits import ANSWERED, SCORED, LimitResult, judge
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import find_suspects
@@ -117,8 +117,8 @@ async def check_quality(sides: dict[str, Side], turns: FairScheduler | None) -> 
     gates += judged.gates
     return CanaryQuality(
         limits.verdict(gates),
-        [_reason(gate) for gate in gates if gate.verdict in (limits.FAIL, limits.INCONCLUSIVE)],
-        [_gate(gate) for gate in gates],
+        [gate.reason for gate in gates if gate.verdict in (limits.FAIL, limits.INCONCLUSIVE)],
+        [gate.to_dict() for gate in gates],
         judged.suspects,
         judged.note,
     )
@@ -162,13 +162,3 @@ def _distance(base: EmbeddedSide, candidate: EmbeddedSide, texts: list[Text]) ->
     plain = plain_arm(base.engine.config, base.loaded, most)
     suspects = find_suspects(arms[1], plain, worst.tokens)
     return _Judged(gates, [suspect.to_dict() for suspect in suspects], None)
-
-
-def _reason(gate: LimitResult) -> str:
-    return f"{gate.limit.title}: {shown(gate)}"
-
-
-def _gate(gate: LimitResult) -> dict[str, Any]:
-    limit: Limit = gate.limit
-    return {"metric": limit.metric, "title": limit.title, "value": gate.value,
-            "pass": limit.good, "fail": limit.bad, "verdict": gate.verdict}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
@@ -57,7 +58,7 @@ def make_report(
         "stages": [stage.to_dict() for stage in run.stages],
         "decisions": run.decisions,
         "rollback": run.rollback,
-        "quality": quality.to_dict() if quality is not None else None,
+        "quality": asdict(quality) if quality is not None else None,
         "probes": {name: run.evidence.probes[name].to_dict() for name in SIDES},
         "routed": dict(run.split.routed),
         "faults": {"baseline": run.baseline_faults, "candidate": run.evidence.faults},

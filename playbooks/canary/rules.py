@@ -50,10 +50,6 @@ class Ruling:
     why: str
     numbers: dict[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"rule": self.rule, "call": self.call.value, "why": self.why,
-                "numbers": self.numbers}  # fmt: skip
-
 
 def judge(evidence: CanaryEvidence, plan: CanaryPlan) -> list[Ruling]:
     """Every rule on what is known now."""

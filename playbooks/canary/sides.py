@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import httpx
 import psutil
@@ -23,6 +24,7 @@ from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.record import RequestRecord
 from playbooks.load.targets import EmbeddedTarget, Failed, Target
+from playbooks.quality.cases import plain_text, prompt_tokens
 
 ASK_S = 120.0
 """A golden or marked prompt that is not answered by then has failed."""
@@ -48,30 +50,45 @@ class Ask:
     ignore_eos: bool = False
 
 
-class Side(Protocol):
+class Side(ABC):
+    """Entered before it is asked anything."""
+
     name: str
     target: Target
 
-    async def __aenter__(self) -> Self: ...
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(self, *_: object) -> None:
+        return None
 
-    def describe(self) -> dict[str, Any]: ...
+    def describe(self) -> dict[str, Any]:
+        return self.target.describe()
 
     async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
         """Greedy answers in order, all at once or one after another; None where one failed."""
+        if together:
+            return list(await asyncio.gather(*map(self._answer, asks)))
+        return [await self._answer(ask) for ask in asks]
 
+    @abstractmethod
+    async def _answer(self, ask: Ask) -> Said | None: ...
+
+    @abstractmethod
     async def gauges(self) -> list[Gauge]:
         """What could run out, as it stands now; empty where nobody can tell."""
 
     async def left(self) -> int | None:
         """What requests still hold when none is open; None: not known."""
+        return None
 
     def held_ns(self, start: int, end: int) -> int:
-        """How long it stood back for the other side between two moments, in ns."""
+        """How long it stood back for the other side between two moments, in ns: not at all where
+        each has its own machine, as far as we know."""
+        return 0
 
 
-class EmbeddedSide:
+class EmbeddedSide(Side):
     """An engine that `turns` steps. `shows_process`: its gauges include the process itself."""
 
     def __init__(
@@ -82,26 +99,9 @@ class EmbeddedSide:
         self.target: Target = _Live(engine, SOURCE)
         self._process = psutil.Process()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
     @property
     def loaded(self) -> LoadedModel:
         return self.engine.loaded
-
-    def describe(self) -> dict[str, Any]:
-        return self.target.describe()
-
-    async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
-        waiting, found = [self._answer(ask) for ask in asks], []
-        if together:
-            return list(await asyncio.gather(*waiting))
-        for one in waiting:
-            found.append(await one)
-        return found
 
     async def _answer(self, ask: Ask) -> Said | None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -126,11 +126,8 @@ class EmbeddedSide:
         return Said(event.text, event.token_ids, event.finish_reason is FinishReason.STOP)
 
     def _prompt(self, ask: Ask) -> list[int]:
-        """As `Case.tokens` has it: these prompts are short, and a thread is not worth its while."""
-        tokenizer = self.loaded.tokenizer
-        if tokenizer.has_chat:
-            return tokenizer.chat(ask.messages)
-        return tokenizer.encode(_plain(ask))
+        """Here and now: these prompts are short, and a thread is not worth its while."""
+        return prompt_tokens(ask.messages, self.loaded.tokenizer)
 
     async def gauges(self) -> list[Gauge]:
         """KV memory that no request owns, which is exact, and what the process holds."""
@@ -156,11 +153,6 @@ class EmbeddedSide:
         return await self._turns.call(self.engine.loop.ledger)
 
 
-def _plain(ask: Ask) -> str:
-    """For a model that knows no chats."""
-    return "\n\n".join(m["content"] for m in ask.messages) + "\n\n"
-
-
 class _Live(EmbeddedTarget):
     """An engine that has died fails its requests; it does not end the traffic of the other."""
 
@@ -176,7 +168,7 @@ def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
         loop.call_soon_threadsafe(ended.set)
 
 
-class EndpointSide:
+class EndpointSide(Side):
     """An OpenAI-compatible endpoint. `transport` and `scrape` replace the network in tests."""
 
     def __init__(
@@ -209,14 +201,6 @@ class EndpointSide:
         if self._meter is not None:
             self._meter.stop()
 
-    def describe(self) -> dict[str, Any]:
-        return self.target.describe()
-
-    async def answers(self, asks: Sequence[Ask], together: bool) -> list[Said | None]:
-        if together:
-            return list(await asyncio.gather(*map(self._answer, asks)))
-        return [await self._answer(ask) for ask in asks]
-
     async def _answer(self, ask: Ask) -> Said | None:
         body: dict[str, Any] = {
             "model": self.endpoint.model, "max_tokens": ask.tokens, "temperature": 0,
@@ -224,7 +208,7 @@ class EndpointSide:
         if self._spec.chat:
             body["messages"] = list(ask.messages)
         else:
-            body["prompt"] = _plain(ask)
+            body["prompt"] = plain_text(ask.messages)
         try:
             answer = await self._client.post(self._spec.path, json=body)
             choice = answer.raise_for_status().json()["choices"][0]
@@ -265,9 +249,3 @@ class EndpointSide:
         except (EngineError, OSError):
             return None
         return snapshot if snapshot.source.state is SourceState.LIVE else None
-
-    async def left(self) -> int | None:
-        return None
-
-    def held_ns(self, start: int, end: int) -> int:
-        return 0  # each has its own machine, as far as we know

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from playbooks.canary.evidence import CanaryEvidence, Sample, side_dict
@@ -40,7 +40,7 @@ class Stage:
             "ended_s": self.ended_s,
             "looks": self.looks,
             "action": self.action.value,
-            "rulings": [ruling.to_dict() for ruling in self.rulings],
+            "rulings": [asdict(ruling) for ruling in self.rulings],
             **{name: side_dict(samples) for name, samples in self.own.items()},
         }
 

@@ -32,12 +32,6 @@ SWEEP_WHY = (
 )
 
 
-def records_of(report: Report, artifacts: Sequence[str] = (), **more: Any) -> list[Record]:
-    """For a report of compare, sweep or quality. `more`: see of_sweep."""
-    makers = {"compare": of_compare, "sweep": of_sweep, "quality": of_quality}
-    return makers[report["kind"]](report, tuple(artifacts), **more)
-
-
 # --- compare --------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The record that a playbook, a soak or a self-test leaves in the optimization log."""
+"""The record that a playbook or a self-test leaves in the optimization log."""
 
 from __future__ import annotations
 
@@ -44,23 +44,6 @@ def _problems(report: dict[str, Any]) -> list[str]:
         found += [f"{row['id']}: {gate['evidence']}" for gate in row["gates"]
                   if gate["verdict"] not in ("pass", "not told")]  # fmt: skip
     return found
-
-
-def soak_record(report: dict[str, Any], config: EngineConfig) -> Record:
-    """Of `evewatch soak`."""
-    rows = report["slopes"].items()
-    return Record(
-        title=f"Soak: {report['verdict']} after {report['served']} requests",
-        why="nothing may be left, and nothing may grow per request served",
-        how=report["work"] | {"seconds": report["seconds"]},
-        effect=tuple(
-            LogEffect(f"{name} per request", after=slope["per_request"], n=len(report["looks"]))
-            for name, slope in rows if slope is not None
-        ),
-        problems=tuple(f"grows: {row['what']} {row['per_request']:+.3g} per request"
-                       for row in report["grew"]),
-        environment=provenance_of(config),
-    )  # fmt: skip
 
 
 def selftest_record(report: dict[str, Any], config: EngineConfig) -> Record:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from playbooks.optlog.record import Record, plain
+from playbooks.optlog.record import Record
+from playbooks.reports.text import json_values
 
 SCHEMA = 1
 LOOK_AT = ("machine", "cores", "device", "model", "torch", "git", "config_hash")
@@ -55,7 +56,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{name}.")
         else:
-            found[name] = plain(value)
+            found[name] = json_values(value)
     return found
 
 

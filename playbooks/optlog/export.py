@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page, text_of
-from playbooks.optlog.record import LogEffect, Record, plain
+from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page
+from playbooks.optlog.record import LogEffect, Record
 from playbooks.optlog.store import Reading
-from playbooks.reports.document import Table
+from playbooks.reports.document import Table, text_of
 from playbooks.reports.formats import csv_text, html, html_page, html_table, markdown_rows
-from playbooks.reports.text import json_text, markdown
+from playbooks.reports.text import json_text, json_values, markdown
 
 SCHEMA = 1
 TITLE = "Optimization log"
@@ -29,7 +29,7 @@ def report_of(records: Sequence[Record], reading: Reading, file: Path) -> dict[s
         "kind": "log",
         "file": str(file),
         "total": len(reading.records),
-        "records": [plain(record.to_dict()) for record in records],
+        "records": [json_values(record.to_dict()) for record in records],
         "damage": [asdict(damage) for damage in reading.damage],
     }
 

@@ -5,14 +5,13 @@ The page is a list of blocks; Markdown, HTML and the terminal each write the sam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from playbooks.optlog.diff import relative
-from playbooks.optlog.record import LogEffect, Record, plain
-from playbooks.reports.document import Column, Table
+from playbooks.optlog.record import LogEffect, Record
+from playbooks.reports.document import Column, Table, text_of
 
 DECISION_WORDS = {
     "adopt": "adopted", "reject": "rejected", "hold": "on hold, not decided",
@@ -130,21 +129,3 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> Table:
     names.sort(key=lambda name: name not in KEYS)
     cells = [[text_of(row.get(name)) for name in names] for row in rows]
     return Table("", [Column(name) for name in names], cells)
-
-
-def text_of(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {text_of(item)}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(text_of, value))
-    return json.dumps(plain(value), ensure_ascii=False)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import ConfigError
+from playbooks.reports.text import json_values
 
 SCHEMA = 1
 DECISIONS = ("adopt", "reject", "hold", "rolled_back")
@@ -108,8 +107,8 @@ class Record:
         """As it goes into the log: its time, its place in the chain, its seal, and its id."""
         placed = replace(self, time=time, prev=prev, schema=SCHEMA, id="", seal=None)
         if key is not None:
-            placed = replace(placed, seal=seal_of(plain(placed.to_dict()), key))
-        return replace(placed, id=content_id(plain(placed.to_dict())))
+            placed = replace(placed, seal=seal_of(json_values(placed.to_dict()), key))
+        return replace(placed, id=content_id(json_values(placed.to_dict())))
 
     def to_dict(self) -> dict[str, Any]:
         """The stored fields, in the order that people read them."""
@@ -183,29 +182,6 @@ def _effect(row: Any) -> LogEffect:
 
 
 # --- what is hashed ------------------------------------------------------------------------
-
-
-def plain(value: Any) -> Any:
-    """Values as JSON has them: NaN and infinities become null, paths and others text."""
-    if isinstance(value, bool) or value is None or isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()  # a lone surrogate has no UTF-8
-    if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted((plain(item) for item in value), key=str)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Path):
-        return plain(str(value))
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())  # numbers and arrays of numpy's or torch's
-    return plain(str(value))
 
 
 def canonical(data: Mapping[str, Any]) -> bytes:

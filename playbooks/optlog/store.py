@@ -24,7 +24,8 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import open_private, private_folder, sync_folder, user_folder
-from playbooks.optlog.record import Record, canonical, content_id, digest, plain, seal_of
+from playbooks.optlog.record import Record, canonical, content_id, digest, seal_of
+from playbooks.reports.text import json_values
 
 KEY_VARIABLE = "EVEWATCH_LOG_KEY"
 BLOCK = 1 << 16
@@ -124,7 +125,7 @@ class OptLog:
             with self._writing() as fd:
                 end = self._mend(fd)
                 stored = record.stamped(_now(), self._last_hash(fd, end), self._key)
-                self._write(fd, canonical(plain(stored.to_dict())) + b"\n")
+                self._write(fd, canonical(json_values(stored.to_dict())) + b"\n")
         except OSError as error:
             raise ConfigError(f"log {self.path}: cannot be written ({error.strerror})") from error
         return stored

@@ -84,14 +84,23 @@ class QualityCase:
 
     def tokens(self, tokenizer: Tokenizer) -> list[int]:
         """The prompt as the model sees it."""
-        if tokenizer.has_chat:
-            return tokenizer.chat(self.messages)
-        return tokenizer.encode("\n\n".join(m["content"] for m in self.messages) + "\n\n")
+        return prompt_tokens(self.messages, tokenizer)
 
     @property
     def prompt(self) -> str:
         """The last thing that was said."""
         return self.messages[-1]["content"]
+
+
+def prompt_tokens(messages: Sequence[dict[str, str]], tokenizer: Tokenizer) -> list[int]:
+    return (
+        tokenizer.chat(messages) if tokenizer.has_chat else tokenizer.encode(plain_text(messages))
+    )
+
+
+def plain_text(messages: Sequence[dict[str, str]]) -> str:
+    """For a model that knows no chats."""
+    return "\n\n".join(m["content"] for m in messages) + "\n\n"
 
 
 def golden() -> list[QualityCase]:

@@ -113,7 +113,7 @@ class QualityEvidence:
         if verdict == limits.PASS:
             return verdict, []
         blamed = [gate for gate in self.gates if gate.verdict == verdict]
-        return verdict, [f"{gate.limit.title}: {limits.shown(gate)}" for gate in blamed]
+        return verdict, [gate.reason for gate in blamed]
 
 
 def control_reason(control: Control) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PASS, WARN, FAIL = "pass", "warn", "fail"
 INCONCLUSIVE = "inconclusive"
@@ -69,6 +70,25 @@ class LimitResult:
     limit: Limit
     value: float | None
     verdict: str
+
+    @property
+    def reason(self) -> str:
+        """ "mean KL divergence: 0.012, must be at or below 0.002"."""
+        return f"{self.limit.title}: {shown(self)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As reports have it."""
+        limit = self.limit
+        return {
+            "metric": limit.metric,
+            "title": limit.title,
+            "value": self.value,
+            "pass": limit.good,
+            "fail": limit.bad,
+            "better": "higher" if limit.falling else "lower",
+            "percent": limit.percent,
+            "verdict": self.verdict,
+        }
 
 
 def judge(metrics: Mapping[str, float | None], limits: Iterable[Limit]) -> list[LimitResult]:

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from playbooks.statistics.intervals import LEVEL, P99_LEAST, RESAMPLES
+
 ROWS = 64
 """Positions compared at once: a bound on the temporary memory."""
-P99_LEAST = 100
-"""Fewer positions than this have no 99 % quantile."""
-RESAMPLES = 2000
-Z_LEVEL = 0.95
-"""Of the bootstrap interval."""
 
 
 @dataclass(frozen=True)
@@ -87,5 +84,5 @@ def mean_interval(per_case: Sequence[np.ndarray], seed: int = 0) -> tuple[float,
     counts = np.array([len(values) for values in per_case])
     draws = np.random.default_rng(seed).integers(0, len(sums), (RESAMPLES, len(sums)))
     means = sums[draws].sum(1) / counts[draws].sum(1)
-    low, high = np.quantile(means, [(1 - Z_LEVEL) / 2, (1 + Z_LEVEL) / 2])
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -7,7 +7,6 @@ from typing import Any
 from playbooks.quality.answers import divergence
 from playbooks.quality.controls import Control
 from playbooks.quality.evidence import QualityEvidence
-from playbooks.quality.limits import LimitResult
 from playbooks.quality.metrics import Scores, summarise
 
 SCHEMA = 1
@@ -28,26 +27,12 @@ def findings(evidence: QualityEvidence) -> dict[str, Any]:
         "cases": len(evidence.cases),
         "positions": sum(map(len, evidence.scores)),
         "metrics": evidence.metrics,
-        "gates": [_gate(gate) for gate in evidence.gates],
+        "gates": [gate.to_dict() for gate in evidence.gates],
         "categories": _categories(evidence),
         "passkey": _passkeys(evidence),
         "controls": {n: _control(c, evidence) for n, c in evidence.controls.items()},
         "suspects": [suspect.to_dict() for suspect in evidence.suspects],
         "worst": _worst(evidence),
-    }
-
-
-def _gate(gate: LimitResult) -> dict[str, Any]:
-    limit = gate.limit
-    return {
-        "metric": limit.metric,
-        "title": limit.title,
-        "value": gate.value,
-        "pass": limit.good,
-        "fail": limit.bad,
-        "better": "higher" if limit.falling else "lower",
-        "percent": limit.percent,
-        "verdict": gate.verdict,
     }
 
 

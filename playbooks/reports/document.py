@@ -5,10 +5,13 @@ Cells keep their numbers; how a column is written for people belongs to the colu
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from playbooks.reports.text import json_values
 
 Cell = str | int | float | bool | None
 Show = Callable[[Cell], str]
@@ -20,6 +23,19 @@ def plain(value: Cell) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def text_of(value: Any) -> str:
+    """Any value for people; of large numbers the thousands stand apart."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {text_of(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(text_of, value))
+    if isinstance(value, int | float) and abs(value) >= 10_000:
+        return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
+    if value is None or isinstance(value, int | float | str):
+        return plain(value)
+    return json.dumps(json_values(value), ensure_ascii=False)
 
 
 def _number(text: Callable[[float], str]) -> Show:

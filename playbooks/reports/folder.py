@@ -15,8 +15,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
-from playbooks.optlog.record import plain
-from playbooks.reports.text import json_text
+from playbooks.reports.text import json_text, json_values
 
 KEPT = 50
 """Folders under the user's own; the oldest go."""
@@ -60,7 +59,7 @@ class ReportFolder:
 
     def write(self, report: Mapping[str, Any]) -> None:
         """The JSON as it stands now."""
-        text = json_text(plain(report), indent=2) + "\n"
+        text = json_text(json_values(report), indent=2) + "\n"
         self._replace(self.json, text)
 
     def finish(self, report: dict[str, Any]) -> None:
@@ -68,7 +67,7 @@ class ReportFolder:
         from playbooks.reports.formats import as_html, as_markdown
 
         self.write(report)
-        report = plain(report)
+        report = json_values(report)
         self._replace(self.path / f"{NAME}.md", as_markdown(report))
         self._replace(self.path / f"{NAME}.html", as_html(report))
 

@@ -1,4 +1,5 @@
-"""Text of others (names, errors, answers of a model) before it is shown or written. No imports.
+"""Text of others (names, errors, answers of a model), and values of any kind, before they are
+shown or written.
 
 What is not ours must not steer a terminal, break a table, or become a formula in a spreadsheet.
 """
@@ -6,8 +7,12 @@ What is not ours must not steer a terminal, break a table, or become a formula i
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 _STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
@@ -65,6 +70,29 @@ def json_text(value: Any, indent: int | None = None, ascii_only: bool = False) -
         value, indent=indent, allow_nan=False, ensure_ascii=ascii_only, default=_plain
     )
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def json_values(value: Any) -> Any:
+    """Values as JSON has them: NaN and infinities become null, paths and others text."""
+    if isinstance(value, bool) or value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate has no UTF-8
+    if isinstance(value, Mapping):
+        return {json_values(str(key)): json_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((json_values(item) for item in value), key=str)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: json_values(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Path):
+        return json_values(str(value))
+    if hasattr(value, "tolist"):
+        return json_values(value.tolist())  # numbers and arrays of numpy's or torch's
+    return json_values(str(value))
 
 
 def _plain(value: object) -> object:

@@ -19,8 +19,8 @@ from engine.errors import ConfigError, EngineError
 from playbooks.checkup.site import Site, UrlSite
 from playbooks.diagnosis import FACTS, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
-from playbooks.optlog.record import plain
 from playbooks.reports.folder import ReportFolder, own_folder
+from playbooks.reports.text import json_values
 from playbooks.runs.events import (
     GateJudged,
     Listener,
@@ -315,7 +315,7 @@ class _PlaybookRun:
             if isinstance(target, UrlSite)
             else {"kind": "embedded", "config": target.config.to_dict()}
         )
-        report: dict[str, Any] = plain({
+        report: dict[str, Any] = json_values({
             "schema": SCHEMA,
             "kind": "check",
             "name": self.playbook.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from playbooks.optlog.page import text_of
 from playbooks.reports.document import (
     Column,
     Document,
@@ -14,6 +13,7 @@ from playbooks.reports.document import (
     percent,
     plain,
     rate,
+    text_of,
     whole,
 )
 

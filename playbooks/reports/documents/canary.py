@@ -97,5 +97,4 @@ def _sentences(report: dict[str, Any]) -> list[str]:
 
 
 def _value(gate: dict[str, Any]) -> str:
-    shares = ("top1_agreement", "rms_dp", "ppl_change", "length_change")
-    return percent(gate["value"]) if gate["metric"] in shares else f"{gate['value']:.3g}"
+    return percent(gate["value"]) if gate["percent"] else f"{gate['value']:.3g}"
