@@ -37,7 +37,8 @@ log = logging.getLogger("evewatch.engine")
 
 SNAPSHOT_INTERVAL_S = 0.25
 EVENTS_SHOWN = 50
-REQUESTS_SHOWN = 256
+REQUESTS_SHOWN = 128
+"""Rows of a Snapshot, those that run first: two microseconds of the loop each."""
 SATURATION_ALARM = 0.01
 """More clipped values than this and the calibration does not fit the work."""
 

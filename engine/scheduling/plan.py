@@ -96,7 +96,7 @@ class ModelFacts:
 
 
 class Compute(Protocol):
-    """FairScheduler Plans into tokens: a model with its cache and sampler, or a cost model."""
+    """Turns Plans into tokens: a model with its cache and sampler, or a cost model."""
 
     facts: ModelFacts
 

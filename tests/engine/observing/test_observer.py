@@ -4,6 +4,7 @@ import statistics
 import time
 
 from engine.config import EngineConfig
+from engine.observing.observer import REQUESTS_SHOWN
 from engine.request import SamplingParams
 from engine.scheduling.plan import ModelFacts
 from engine.simulated.cost import LinearCost, kv_facts
@@ -23,15 +24,15 @@ def crowded(waiting):
 
 
 def test_a_snapshot_costs_the_same_however_many_wait_and_its_ledger_is_the_full_one():
-    loops = [crowded(1_000), crowded(20_000)]
-    times = [[], []]
+    loops = [crowded(100), crowded(10_000), crowded(100_000)]
+    times: list[list[float]] = [[], [], []]
     for _ in range(40):  # in turn, so that other work on the machine hits both alike
         for loop, spent in zip(loops, times, strict=True):
             start = time.thread_time()
             loop.observer.publish()
             spent.append(time.thread_time() - start)
-    few, many = map(statistics.median, times)
-    assert many < 1.5 * few
-    for loop in loops:
+    few, many, most = map(statistics.median, times)
+    assert max(many, most) < 1.5 * few  # 1.13 on a quiet machine
+    for loop, shown in zip(loops, (100, REQUESTS_SHOWN, REQUESTS_SHOWN), strict=True):
         assert loop.observer.snapshot.ledger == loop.ledger().totals
-        assert len(loop.observer.snapshot.requests) == 256
+        assert len(loop.observer.snapshot.requests) == shown
