@@ -25,7 +25,8 @@ from engine.observing.host import HostEvidence, Look, Places, Witness
 from engine.observing.telemetry import STEP_PARTS, StepRecord
 from engine.paths import user_folder
 from engine.request import STAGES, SamplingParams
-from playbooks.diagnosis import StepCurve
+from playbooks.checkup.client_view import client_facts
+from playbooks.diagnosis import Restarts, StepCurve
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import LoadResult, run_load
 from playbooks.load.client import Progress as LoadProgress
@@ -220,6 +221,8 @@ def examine(
         "tokenize_share": usual_share(result.records, "tokenize"),
         **_step_facts(engine, result, logs, before),
         **_prefix_facts(engine, result, spec, before),
+        **client_facts(result.records),
+        **_own_process(result),
     }
     if facts["token_gain"] is None and curve is not None:
         facts["token_gain"] = curve.doubling_gain(max(facts["mean_running"] or 0, 1))
@@ -243,6 +246,12 @@ def host_facts(host: HostEvidence) -> dict[str, Any]:
         "steal_share": host.steal_share,
         "throttled_share": host.throttled_share,
     }
+
+
+def _own_process(result: LoadResult) -> dict[str, Any]:
+    """What an engine of this process cannot have: it is one, and its counters are its own."""
+    seconds = (result.end - result.start) / 1e9
+    return {"restarts": Restarts(0, seconds), "inconsistent": (), "odd_replicas": ()}
 
 
 def stage_times(records: Sequence[RequestRecord]) -> dict[str, float]:

@@ -3,8 +3,10 @@
 from playbooks.diagnosis.causes import CAUSES, Cause, diagnose, facts_needed
 from playbooks.diagnosis.evidence import FACTS, Evidence, Growth, StepCurve, from_snapshots
 from playbooks.diagnosis.findings import HEALTHY, INCONCLUSIVE, Finding
+from playbooks.diagnosis.seen import Broken, Deviation, Restarts, Tail, Usual
 
 __all__ = [
-    "CAUSES", "FACTS", "HEALTHY", "INCONCLUSIVE", "Cause", "Evidence", "Finding", "Growth",
-    "StepCurve", "diagnose", "facts_needed", "from_snapshots",
+    "CAUSES", "FACTS", "HEALTHY", "INCONCLUSIVE", "Broken", "Cause", "Deviation", "Evidence",
+    "Finding", "Growth", "Restarts", "StepCurve", "Tail", "Usual", "diagnose", "facts_needed",
+    "from_snapshots",
 ]  # fmt: skip

@@ -15,6 +15,10 @@ TAX = 0.25
 FAR_PAST = 2.0
 """A batch of so many knees is over-saturated, not merely full."""
 MOST_OF_IT = 0.5
+ONE_ROW = 1.2
+"""Rows on average: no two run together."""
+KV_FULL = 0.9
+"""Of the pages: with more held it may be memory that keeps requests out."""
 
 
 def _shut(e: Evidence) -> bool:
@@ -136,6 +140,25 @@ def cap_bound(e: Evidence) -> Finding | None:
         confidence(e.batch_limited_share, LIMITED, 0.6),
         (f"the batch was full at {e.mean_running:.0f} rows in {e.batch_limited_share:.0%} of the "
          f"steps; twice as many rows would give {gain:.0%} more tokens a second",),
+        "raise the cap (live, up to max_batch; beyond that with a restart)",
+        LIVE,
+        "a larger cap gives no more throughput",
+    )  # fmt: skip
+
+
+def one_row(e: Evidence) -> Finding | None:
+    """A cap of one, without step times: decoding one row reads all weights for one token."""
+    assert e.mean_running is not None and e.waiting_share is not None
+    other = max(e.kv_limited_share or 0.0, e.token_limited_share or 0.0)
+    if not 0 < e.mean_running < ONE_ROW or e.waiting_share < MOST_OF_IT or other >= LIMITED:
+        return None
+    if (e.kv_usage or 0.0) >= KV_FULL:
+        return None
+    return Finding(
+        "cap_bound",
+        confidence(e.waiting_share, MOST_OF_IT, 0.9),
+        (f"one request runs ({e.mean_running:.1f} on average) and others wait behind it in "
+         f"{e.waiting_share:.0%} of the time, with room for them",),
         "raise the cap (live, up to max_batch; beyond that with a restart)",
         LIVE,
         "a larger cap gives no more throughput",

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.observing.host import HostEvidence
 from engine.snapshot import Snapshot
+from playbooks.diagnosis.seen import Broken, Restarts, Tail, Usual
 from playbooks.statistics.knee import DOUBLING_GAIN
 
 KNEE_MOST = 4096
@@ -131,6 +132,18 @@ class Evidence:
     host: HostEvidence | None = None
     """What the machine did to the engine's process during a load."""
     broken_versions: tuple[str, ...] | None = None
+    engine: str | None = None
+    """As adapters name it: vllm. None: the embedded one, or nobody knows."""
+    # --- what any client sees -----------------------------------------------------------
+    tail: Tail | None = None
+    restarts: Restarts | None = None
+    broken: Broken | None = None
+    inconsistent: tuple[str, ...] | None = None
+    """In which of its counters the target disagrees with what its clients got."""
+    odd_replicas: tuple[str, ...] | None = None
+    """Of a group, those unlike the others, and in what."""
+    usual: Usual | None = None
+    """None: there is no healthy run to be held against."""
 
     @property
     def knee(self) -> int | None:

@@ -143,6 +143,43 @@ class LeakedRequests(Tampering):
         return _changed(super().metrics(text, asked), more)
 
 
+@dataclass
+class HalfCounted(Tampering):
+    """A page of one worker of two: it counts half of what its clients get."""
+
+    def metrics(self, text: str, asked: int) -> str:
+        def half(series: str, value: float) -> float:
+            return value // 2 if series.partition("{")[0].endswith(COUNTED) else value
+
+        return _changed(super().metrics(text, asked), half)
+
+
+@dataclass(frozen=True)
+class OutsideFault:
+    name: str
+    cause: str
+    """What a diagnosis of the outside view must say first."""
+    title: str
+    make: Callable[[], Tampering]
+
+
+OUTSIDE_FAULTS = {
+    fault.name: fault
+    for fault in (
+        OutsideFault("swapped_answers", "cross_talk",
+                     "client k gets the answer of client k − 1", SwappedAnswers),
+        OutsideFault("restarting_counters", "restarted_while_watched",
+                     "counters begin again every 20 s", RestartingCounters),
+        OutsideFault("half_counted", "target_inconsistent",
+                     "its page counts half of what clients get", HalfCounted),
+        OutsideFault("cut_streams", "broken_streams", "every sixth answer is cut", CutStreams),
+        OutsideFault("stalled_requests", "stalls", "every 20th request is held for 3 s", Stalls),
+        OutsideFault("leaked_requests", "leak",
+                     "every eighth request stays in the batch", LeakedRequests),
+    )
+}  # fmt: skip
+
+
 def _is_own(line: str) -> bool:
     return line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(OWN)
 

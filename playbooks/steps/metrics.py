@@ -62,6 +62,12 @@ LOAD: Metrics = {
     "prefix_hit_ratio": "hit ratio of the prefix cache",
     "generator_late_ms": "how late the generator was beyond what is tolerable",
     "curve": "fact: step times by rows",
+    "tail": "fact: requests far slower than others at the same load",
+    "broken": "fact: answers that ended before they were finished",
+    "restarts": "fact: how often counters began again",
+    "inconsistent": "fact: counters that disagree with the answers",
+    "odd_replicas": "fact: replicas unlike the others",
+    "engine": "fact: which engine it is",
 }
 LOAD_FACTS = (
     "mean_running", "waiting_share", "kv_limited_share", "batch_limited_share",
@@ -69,6 +75,7 @@ LOAD_FACTS = (
     "tokenize_share",
     "logging_share", "preemption_tax", "kv_usage", "kv_waste", "prefix_expected",
     "prefix_hit_ratio", "generator_late_ms", "curve",
+    "tail", "broken", "restarts", "inconsistent", "odd_replicas",
 )  # fmt: skip
 SWEEP: Metrics = {
     "knee": "rows at which doubling stops to pay",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.observing.host import Busy, HostEvidence
+from engine.remote.adapters import NAMES
 from engine.snapshot import (
     BatchState,
     KvState,
@@ -17,13 +18,20 @@ from engine.snapshot import (
 )
 from playbooks.diagnosis import (
     CAUSES,
+    Broken,
+    Deviation,
     Evidence,
     Growth,
+    Restarts,
     StepCurve,
+    Tail,
+    Usual,
     diagnose,
     facts_needed,
     from_snapshots,
 )
+from playbooks.diagnosis.causes import HISTORY
+from playbooks.diagnosis.flags import FLAGS
 from playbooks.statistics.knee import DOUBLING_GAIN, doubling_gain
 
 QUIET = HostEvidence(
@@ -41,8 +49,10 @@ HEALTHY = Evidence(
     log_lines_per_request=0.0, preemption_tax=0.0, kv_usage=0.1, kv_waste=0.1,
     prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0, host=QUIET,
     curve=StepCurve(20.0, 2.0), growth=(), mean_kld=1e-4, suspects=(), clipped=0.0,
-    mixed_answers=0, broken_versions=(),
+    mixed_answers=0, broken_versions=(), tail=Tail(40), restarts=Restarts(0, 30.0),
+    broken=Broken(40, 0), inconsistent=(), odd_replicas=(),
 )  # fmt: skip
+SLOW = Deviation("load.tpot_ms", 80.0, 40.0, 1.0)
 SICK = {
     "version_mismatch": {"broken_versions": ("triton: 2.1; torch 2.8 asks for triton 3.4",)},
     "cross_talk": {"mixed_answers": 2},
@@ -66,6 +76,13 @@ SICK = {
     "cap_bound": {"batch_limited_share": 0.8, "waiting_share": 0.8},
     "compute_bound": {"batch_limited_share": 0.8, "mean_running": 40.0},
     "cold_prefix_cache": {"prefix_hit_ratio": 0.0},
+    "restarted_while_watched": {"restarts": Restarts(2, 45.0)},
+    "target_inconsistent": {"inconsistent": ("500 output tokens came, it counted 312",)},
+    "broken_streams": {"broken": Broken(40, 3, ("3 × dropped: closed",))},
+    "stalls": {"tail": Tail(40, 2, 120.0, 3000.0)},
+    "replica_differs": {"odd_replicas": ("b: 80 ms a token, the others 40 ms",)},
+    "slower_than_usual": {"usual": Usual(2, 0.25, slower=(SLOW,))},
+    "worse_than_usual": {"usual": Usual(2, 0.25, worse=(SLOW,))},
     "underloaded": {"busy_share": 0.2, "mean_running": 1.0},
 }
 
@@ -105,7 +122,7 @@ def test_a_cause_is_never_found_without_its_evidence(cause):
     for fact in needs:
         found = diagnose(replace(HEALTHY, **SICK[cause]).without([fact]))
         assert cause not in {finding.cause for finding in found}
-        assert found[-1].cause == "inconclusive"
+        assert found[-1].cause == ("healthy" if fact in HISTORY else "inconclusive")
 
 
 def test_a_cause_that_was_not_looked_for_is_not_missing():
@@ -154,6 +171,45 @@ def test_a_leak_is_named_by_its_class():
 def test_two_causes_at_once_come_in_their_order():
     sick = replace(HEALTHY, **SICK["kv_bound"], **SICK["cross_talk"])
     assert [f.cause for f in diagnose(sick)] == ["cross_talk", "kv_bound"]
+
+
+def test_one_row_and_a_queue_are_the_cap_without_a_curve():
+    one = replace(HEALTHY, mean_running=1.0, waiting_share=0.9, curve=None)
+    first, rest = diagnose(one)[0], diagnose(one)[1:]
+    assert first.cause == "cap_bound" and "one request runs" in first.evidence[0]
+    assert [f.missing for f in rest] == [("curve",)]  # what needs it is not excluded
+    for unlike in ({"kv_limited_share": 0.5, "kv_usage": 1.0}, {"waiting_share": 0.1},
+                   {"mean_running": 2.0}, {"kv_usage": 0.95}):  # fmt: skip
+        assert "cap_bound" not in {f.cause for f in diagnose(replace(one, **unlike))}
+
+
+def test_what_is_there_is_tried_though_nobody_planned_it():
+    broken = Evidence(growth=(), broken=Broken(9, 2))
+    assert [f.cause for f in diagnose(broken, {"growth"})] == ["broken_streams"]
+
+
+def test_the_remedy_names_the_flag_of_the_engine():
+    full = replace(HEALTHY, **SICK["cap_bound"])
+    assert "--max-num-seqs up" in diagnose(replace(full, engine="vllm"))[0].remedy
+    assert "--max-running-requests up" in diagnose(replace(full, engine="sglang"))[0].remedy
+    assert "--" not in diagnose(full)[0].remedy
+    known = {cause.name for cause in CAUSES}
+    assert set(FLAGS) <= known
+    for engines in FLAGS.values():
+        assert set(engines) <= set(NAMES)
+
+
+def test_a_rhythm_is_named():
+    for tail, text in ((Tail(60, 3, 100.0, 3000.0, every=20), "every 20th request"),
+                       (Tail(60, 3, 100.0, 3000.0, every_s=10.0), "every 10 s"),
+                       (Tail(60, 3, 100.0, 3000.0), "5% of the requests")):  # fmt: skip
+        assert text in diagnose(replace(HEALTHY, tail=tail))[0].evidence[0]
+
+
+def test_what_changed_since_is_named():
+    unusual = Usual(3, 0.1, slower=(SLOW,), changed=("threads 2 → 1",))
+    found = diagnose(replace(HEALTHY, usual=unusual))[0]
+    assert "threads 2 → 1" in found.evidence[1] and "last 3 healthy runs" in found.evidence[0]
 
 
 # --- step times ---------------------------------------------------------------------------------

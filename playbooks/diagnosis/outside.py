@@ -1,0 +1,122 @@
+"""Causes that any client sees: counters that lie, streams that break, tails, the unusual."""
+
+from __future__ import annotations
+
+import statistics
+
+from playbooks.diagnosis.evidence import Evidence
+from playbooks.diagnosis.findings import RESTART, Finding, confidence
+from playbooks.diagnosis.seen import Deviation, Tail
+
+SHOWN = 4
+
+
+def restarted_while_watched(e: Evidence) -> Finding | None:
+    assert e.restarts is not None
+    if not e.restarts.count:
+        return None
+    count, seconds = e.restarts.count, e.restarts.watched_s
+    return Finding(
+        "restarted_while_watched",
+        confidence(count, 1, 3),
+        (f"its counters began again {count} × in {seconds:.0f} s",),
+        "read the end of its log before the last start: out of memory, a failed health probe, a "
+        "crash; nothing else that was measured here holds until it stays up",
+        RESTART,
+        "its log and its start time say that it ran through: then the page is of several processes",
+    )
+
+
+def target_inconsistent(e: Evidence) -> Finding | None:
+    if not e.inconsistent:
+        return None
+    return Finding(
+        "target_inconsistent",
+        confidence(len(e.inconsistent), 1, 3),
+        e.inconsistent[:SHOWN],
+        "do not trust its metrics page: see that it is of this server and of all its processes "
+        "(several workers, several replicas behind one address)",
+        None,
+        "the page of one single process says what its clients got",
+    )
+
+
+def broken_streams(e: Evidence) -> Finding | None:
+    assert e.broken is not None
+    if not e.broken.streams:
+        return None
+    streams, requests = e.broken.streams, e.broken.requests
+    return Finding(
+        "broken_streams",
+        confidence(streams, 1, 3),
+        (f"{streams} of {requests} answers ended before they were finished", *e.broken.how[:SHOWN]),
+        "look for time limits and restarts between client and engine (proxy, load balancer), and "
+        "for the engine's log at that moment; clients must ask again",
+        None,
+        "the same requests sent to the engine itself, without what lies between, are whole",
+    )
+
+
+def stalls(e: Evidence) -> Finding | None:
+    assert e.tail is not None
+    tail = e.tail
+    if not tail.slow:
+        return None
+    return Finding(
+        "stalls",
+        confidence(tail.slow, 1, 4),
+        (f"{tail.slow} of {tail.requests} requests waited {tail.slow_ms / 1e3:.1f} s longer for "
+         f"{tail.where} than others at the same load ({tail.typical_ms:.0f} ms): {_rhythm(tail)}",),
+        "look for what comes so often: a health probe, a log or metrics flush, garbage "
+        "collection, a retry in a proxy, one bad worker among several",
+        None,
+        "the same load sent past the proxy has no such tail",
+    )  # fmt: skip
+
+
+def _rhythm(tail: Tail) -> str:
+    if tail.every is not None:
+        return f"every {tail.every}th request"
+    if tail.every_s is not None:
+        return f"every {tail.every_s:.0f} s"
+    return f"{tail.share:.0%} of the requests"
+
+
+def replica_differs(e: Evidence) -> Finding | None:
+    if not e.odd_replicas:
+        return None
+    return Finding(
+        "replica_differs",
+        confidence(len(e.odd_replicas), 1, 3),
+        e.odd_replicas[:SHOWN],
+        "take it out of the rotation, compare its settings, version and machine with a good one",
+        RESTART,
+        "the others, given its share of the requests, are as slow",
+    )
+
+
+def slower_than_usual(e: Evidence) -> Finding | None:
+    assert e.usual is not None
+    return _unusual("slower_than_usual", e.usual.slower, e)
+
+
+def worse_than_usual(e: Evidence) -> Finding | None:
+    assert e.usual is not None
+    return _unusual("worse_than_usual", e.usual.worse, e)
+
+
+def _unusual(cause: str, figures: tuple[Deviation, ...], e: Evidence) -> Finding | None:
+    if not figures or e.usual is None:
+        return None
+    worse, limit = statistics.median(one.worse for one in figures), e.usual.limit
+    runs = "the last healthy run" if e.usual.runs == 1 else f"the last {e.usual.runs} healthy runs"
+    since = "; ".join(e.usual.changed) or "nothing that is recorded here: look at the machine"
+    return Finding(
+        cause,
+        confidence(worse, limit, 2 * limit),
+        (f"{worse:.0%} worse than {runs} (limit {limit:.0%}): {', '.join(map(str, figures))}",
+         f"changed since: {since}"),
+        "undo what changed since, or make today the usual with `check --accept`",
+        None,
+        "the same check on the same machine, repeated, is as good as before",
+    )  # fmt: skip
