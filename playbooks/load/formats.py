@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,10 +23,21 @@ from playbooks.load.lines import array_items, head_of, lines_of
 
 KNOWN = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV "
-    "(Timestamp,Model,Request tokens,Response tokens,…), Mooncake JSON lines (timestamp, "
+    "(Timestamp,Model,Request tokens,Response tokens,…), CSV with such columns of other names "
+    "(arrival_time,input_tokens,output_tokens), Mooncake JSON lines (timestamp, "
     "input_length, output_length), Bailian JSON lines (the same with chat_id), ShareGPT JSON "
     "(conversations), or recordings of `load --jsonl`"
 )
+COLUMNS = (
+    ("timestamp", "arrivaltime", "arrivaltimestamp", "arrivedat", "time"),
+    ("contexttokens", "requesttokens", "prompttokens", "inputtokens", "numprefilltokens",
+     "inputlength", "inputlen", "promptlength", "promptlen"),
+    ("generatedtokens", "responsetokens", "completiontokens", "outputtokens", "numdecodetokens",
+     "outputlength", "outputlen", "responselength", "decodelen"),
+)  # fmt: skip
+"""Names of a CSV's columns of time, prompt and output, in lower case, letters and digits alone."""
+TURNS = ("conversations", "conversation", "messages", "items")
+_DATE = re.compile(r"\d+[-/.]\d+[-/.]\d|\d{8}T")
 CHARACTERS_PER_TOKEN = 4
 """Of English text: how ShareGPT's texts are measured without a tokenizer."""
 HUMAN, MODEL = ("human", "user"), ("gpt", "assistant", "chatgpt", "bing", "bard")
@@ -62,40 +74,59 @@ def detect(path: Path, count_tokens: CountTokens | None = None) -> Format:
     head = head_of(path)
     if not head:
         raise ConfigError(f"trace {path}: is empty")
-    text_row = _sharegpt(count_tokens or estimate_tokens)
-    if head.startswith(b"["):
-        return Format("sharegpt", False, array_items, text_row)
-    first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
-    if first.startswith("{"):
-        return _json_lines(path, first, text_row)
-    columns = [name.strip().lower() for name in next(csv.reader([first]))]
-    for name, named, unit in CSV_FORMATS:
-        if set(named) <= set(columns):
-            at = tuple(map(columns.index, named))
-            if unit is None and _is_number(head, at[0]):
-                unit = "s"
-            when = _clock_time if unit is None else _counted_time
-            return Format(name, True, _csv_rows, _csv_row(at, when), unit)
-    raise ConfigError(f"trace {path}: format not known; it reads {KNOWN}")
+    found = _json(path, head, count_tokens) if head[:1] in (b"[", b"{") else _csv(path, head)
+    if found is None:
+        raise ConfigError(f"trace {path}: format not known; it reads {KNOWN}")
+    return found
 
 
-def _json_lines(path: Path, first: str, text_row: RowOf) -> Format:
-    for name, key, has_times, row, unit in (
-        ("bailian", '"chat_id"', True, _blocks, "s"),
-        ("mooncake", '"input_length"', True, _blocks, "ms"),
-        ("recording", '"scheduled_s"', True, _recording, None),
-        ("sharegpt", '"conversations"', False, text_row, None),
-    ):
+def _json(path: Path, head: bytes, count_tokens: CountTokens | None) -> Format | None:
+    """Lines of objects, or an array of them, known by the first one's keys."""
+    raw_rows = array_items if head.startswith(b"[") else _object_rows
+    first = next((row for _, row in raw_rows(path)), None)
+    if not isinstance(first, dict):  # damaged: by what can be read of it
+        first = dict.fromkeys(re.findall(r'"(\w+)"\s*:', head.decode("utf-8", "replace")))
+    for name, key, unit in (("bailian", "chat_id", "s"), ("mooncake", "input_length", "ms")):
         if key in first:
-            return Format(name, has_times, _object_rows, row, unit)
-    raise ConfigError(f"trace {path}: format not known; it reads {KNOWN}")
+            counted = _is_counted(first.get("timestamp"))
+            return Format(name, True, raw_rows, _blocks(counted), unit if counted else None)
+    if "scheduled_s" in first:
+        return Format("recording", True, raw_rows, _recording)
+    if any(key in first for key in TURNS) or raw_rows is array_items:
+        return Format("sharegpt", False, raw_rows, _sharegpt(count_tokens or estimate_tokens))
+    return None
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
+def _csv(path: Path, head: bytes) -> Format | None:
+    """Columns known by their names, however these are spaced and spelt."""
+    header = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    mark = max(",;\t", key=header.count)
+    names = [
+        re.sub(r"[\W_]", "", name).lower() for name in next(csv.reader([header], delimiter=mark))
+    ]
+    at = [next((i for i, name in enumerate(names) if name in known), None) for known in COLUMNS]
+    time, prompt, output = at
+    if time is None or prompt is None or output is None:
+        return None
+
+    def raw_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
+        return _csv_rows(path, mark)
+
+    first = next((row for _, row in raw_rows(path) if row and len(row) > time), None)
+    counted = first is None or _is_counted(first[time])
+    row = _csv_row((time, prompt, output), _counted_time if counted else _clock_time)
+    name = {"contexttokens": "azure", "requesttokens": "burstgpt"}.get(names[prompt], "csv")
+    return Format(name, True, raw_rows, row, "s" if counted else None)
+
+
+def _csv_rows(path: Path, mark: str) -> Iterator[tuple[int, list[str] | None]]:
     rows = lines_of(path)
     next(rows)  # the header
     for number, line in rows:
-        yield number, None if line is None else next(csv.reader([line]))
+        try:
+            yield number, None if line is None else next(csv.reader([line], delimiter=mark))
+        except csv.Error:
+            yield number, None
 
 
 def _object_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -109,7 +140,7 @@ def _object_rows(path: Path) -> Iterator[tuple[int, Any]]:
 # --- the formats -----------------------------------------------------------------------
 
 
-def _csv_row(at: tuple[int, ...], when: Callable[[str], float]) -> RowOf:
+def _csv_row(at: tuple[int, int, int], when: Callable[[str], float]) -> RowOf:
     time, prompt, output = at
 
     def row(fields: list[str]) -> TraceRow:
@@ -124,29 +155,36 @@ def _csv_row(at: tuple[int, ...], when: Callable[[str], float]) -> RowOf:
     return row
 
 
+def _is_counted(time: Any) -> bool:
+    """Whether times are numbers, of some unit; else they are dates, which need none."""
+    return not (isinstance(time, str) and _DATE.match(time.strip()))
+
+
 def _clock_time(text: str) -> float:
     """`2023-11-16 18:15:46.6805900` and ISO 8601 in general, as Unix seconds."""
-    moment = datetime.fromisoformat(text.strip())
+    try:
+        moment = datetime.fromisoformat(re.sub(r"\s*(UTC|GMT)$", "+00:00", text.strip()))
+    except ValueError:
+        raise ValueError(f"time {text.strip()[:40]!r} is no date of ISO 8601") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _is_number(head: bytes, column: int) -> bool:
-    """Whether that column of the first row is a plain number."""
-    row = next(csv.reader(head.decode("utf-8", "replace").split("\n")[1:2]), [])
-    return len(row) > column and row[column].strip().replace(".", "", 1).isdigit()
 
 
 def _counted_time(text: str) -> float:
     return _time(_number(text))
 
 
-def _blocks(row: Any) -> TraceRow:
+def _blocks(counted: bool) -> RowOf:
     """Mooncake's rows, and Bailian's that took them over."""
-    return TraceRow(
-        _time(row["timestamp"]),
-        _tokens(row["input_length"], least=1),
-        _tokens(row["output_length"]),
-    )
+    when = _time if counted else _clock_time
+
+    def row(row: Any) -> TraceRow:
+        return TraceRow(
+            when(row["timestamp"]),
+            _tokens(row["input_length"], least=1),
+            _tokens(row["output_length"]),
+        )
+
+    return row
 
 
 def _recording(row: Any) -> TraceRow:
@@ -159,16 +197,22 @@ def _recording(row: Any) -> TraceRow:
 
 def _sharegpt(count_tokens: CountTokens) -> RowOf:
     def row(item: Any) -> TraceRow:
-        turns = item["conversations"]
+        turns = item[next((key for key in TURNS if key in item), TURNS[0])]
         if not isinstance(turns, list):
             raise ValueError("conversations is no list")
-        for ask, answer in pairwise(turns):
-            if ask["from"] in HUMAN and answer["from"] in MODEL:
-                prompt = _tokens(count_tokens(ask["value"]), least=1)
-                return TraceRow(None, prompt, _tokens(count_tokens(answer["value"])))
+        for (asks, ask), (answers, answer) in pairwise(map(_turn, turns)):
+            if asks in HUMAN and answers in MODEL:
+                prompt = _tokens(count_tokens(ask), least=1)
+                return TraceRow(None, prompt, _tokens(count_tokens(answer)))
         return TraceRow(None, 1, 0)  # nobody answered: like a failed request
 
     return row
+
+
+def _turn(turn: Any) -> tuple[str, str]:
+    """Who speaks, and what."""
+    who, what = ("role", "content") if "role" in turn else ("from", "value")
+    return turn[who], turn[what]
 
 
 def estimate_tokens(text: str) -> int:
@@ -194,11 +238,3 @@ def _tokens(value: Any, least: int = 0) -> int:
     if not (least <= number <= MOST and number == int(number)):
         raise ValueError(f"length {str(value)[:20]} is not a whole number from {least} to {MOST}")
     return int(number)
-
-
-CSV_FORMATS: tuple[tuple[str, tuple[str, str, str], str | None], ...] = (
-    ("azure", ("timestamp", "contexttokens", "generatedtokens"), None),
-    ("burstgpt", ("timestamp", "request tokens", "response tokens"), "s"),
-)
-"""Name, the columns of time, prompt and output in lower case, and the unit of times;
-None where they are dates (seconds where they are plain numbers all the same)."""

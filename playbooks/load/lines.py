@@ -13,6 +13,11 @@ MAX_LINE = 16 << 20
 """Bytes of the longest line or JSON item that is read."""
 CHUNK = 1 << 20
 HEAD = 1 << 16
+PACKED = (
+    b"\x1f\x8b", b"\x1f\x9d", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf",
+    b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18",
+)  # fmt: skip
+"""How gzip, compress, zip, bzip2, xz, 7z, zstd and lz4 begin."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -23,12 +28,20 @@ def head_of(path: Path) -> bytes:
             head = file.read(HEAD)
     except OSError as error:
         raise ConfigError(f"trace {path}: cannot be read ({error.strerror})") from error
-    if head[:2] in (b"\x1f\x8b", b"PK", b"BZ") or head[:4] == b"\x28\xb5\x2f\xfd":
+    if head.startswith(PACKED):
         raise ConfigError(f"trace {path}: is compressed; unpack it first")
+    if head.startswith(b"PAR1"):
+        raise ConfigError(f"trace {path}: is a Parquet file; save it as CSV or JSON lines")
+    if head.startswith(b"version https://git-lfs"):
+        raise ConfigError(f"trace {path}: only points to the file (Git LFS); fetch the file itself")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ConfigError(f"trace {path}: is UTF-16; save it as UTF-8")
     if b"\0" in head:
         raise ConfigError(f"trace {path}: is a binary file, not a trace")
+    if head.lstrip().startswith(b"<"):
+        raise ConfigError(f"trace {path}: is an HTML page, not a trace")
+    if b"\r" in head.rstrip() and b"\n" not in head:
+        raise ConfigError(f"trace {path}: its lines end in CR alone; save it with LF")
     return head.removeprefix(BOM).lstrip()
 
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 PLAUSIBLE_RATE = (0.005, 200.0)
 """Requests/s, mean: from one in three minutes to a large fleet's."""
+BURSTS = 10.0
+"""The usual gap between two requests may say a rate so many times higher or lower."""
 LEAST_SPAN_S = 1.0
 """Nobody keeps a trace of less."""
 SAMPLE = 1000
@@ -43,11 +47,21 @@ def judge(times: Sequence[float], documented: str) -> TimeUnit:
     for name, factor in SECONDS.items():
         if all(_EPOCH[0] <= at * factor < _EPOCH[1] for at in times):
             return TimeUnit(name)
-    found = {name: (len(times) - 1) / (span * factor) for name, factor in SECONDS.items()}
+    rates = {name: (len(times) - 1) / (span * factor) for name, factor in SECONDS.items()}
+    gap = median(b - a for a, b in pairwise(sorted(times)) if b > a)
+    usual = {name: 1 / (gap * factor) for name, factor in SECONDS.items()}
     low, high = PLAUSIBLE_RATE
-    likely = [n for n in found if low <= found[n] <= high and span * SECONDS[n] >= LEAST_SPAN_S]
+    likely = [
+        name
+        for name, rate in rates.items()
+        if span * SECONDS[name] >= LEAST_SPAN_S
+        and low <= rate <= high
+        and low / BURSTS <= usual[name] <= high * BURSTS
+    ]
     if documented in likely:
         return TimeUnit(documented)
+    if likely and rates[documented] < low <= usual[documented] <= high:  # a long pause in it
+        likely.append(documented)
     odd = f"{len(times)} rows in {_short(span * SECONDS[documented])} s"
     if len(likely) == 1:
         (name,) = likely

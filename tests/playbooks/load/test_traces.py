@@ -54,6 +54,47 @@ def test_burstgpt_leaves_out_failed_requests_and_counts_them(write):
     assert (trace.format, trace.report.failed, trace.report.malformed) == ("burstgpt", 1, 0)
 
 
+TWO = [(7, 3), (9, 2)]
+VARIANTS = {
+    "zones": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10T02:00:00+02:00,7,3\n2024-05-10 00:00:02.5 UTC,9,2\n",
+    "other columns, another order": "id,GeneratedTokens,TIMESTAMP,ContextTokens\n"
+    "a,3,2024-05-10 00:00:00Z,7\nb,2,2024-05-10 00:00:02.5Z,9\n",
+    "semicolons": "Timestamp;Request tokens;Response tokens\n0;7;3\n2.5;9;2\n",
+    "tabs": "arrived_at\tnum_prefill_tokens\tnum_decode_tokens\n0\t7\t3\n2.5\t9\t2\n",
+    "names of others": "arrival_time,input_tokens,output_tokens\n0,7,3\n2.5,9,2\n",
+    "BurstGPT with sessions": "Timestamp,Session ID,Elapsed time,Model,Request tokens,"
+    "Response tokens,Total tokens,Log Type\n0,a,1,x,7,3,10,y\n2.5,b,1,x,9,2,11,y\n",
+    "dates where numbers are usual": "Timestamp,Request tokens,Response tokens\n"
+    "2024-05-10 00:00:00,7,3\n2024-05-10 00:00:02.500,9,2\n",
+    "an array": '[{"timestamp": 0, "input_length": 7, "output_length": 3},\n'
+    '{"timestamp": 2500, "input_length": 9, "output_length": 2}]',
+    "dates in JSON": '{"timestamp": "2024-05-10T00:00:00Z", "input_length": 7, "output_length": 3}'
+    '\n{"timestamp": "2024-05-10T00:00:02.5Z", "input_length": 9, "output_length": 2}\n',
+    "a first line of a megabyte": json.dumps(
+        {"timestamp": 0, "hash_ids": list(range(150_000)), "input_length": 7, "output_length": 3}
+    )
+    + '\n{"timestamp": 2500, "input_length": 9, "output_length": 2}\n',
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_of_the_formats_are_the_same_traffic(write, name):
+    first, second = rows(write(VARIANTS[name]))
+    assert [first[1:], second[1:]] == TWO
+    assert second.at_s - first.at_s == 2.5
+
+
+@pytest.mark.parametrize("key", ["conversations", "messages", "items"])
+@pytest.mark.parametrize("names", [("from", "value"), ("role", "content")])
+def test_turns_of_a_conversation_under_other_names(write, key, names):
+    who, what = names
+    turns = [{who: "system", what: "be brief"}, {who: "user", what: "a b c d e f g"},
+             {who: "assistant", what: "h i"}]  # fmt: skip
+    (row,) = rows(write(json.dumps({key: turns})), count_tokens=lambda text: len(text.split()))
+    assert row == TraceRow(None, 7, 2)
+
+
 def test_mooncake_times_are_milliseconds(write):
     assert rows(write(MOONCAKE)) == [TraceRow(0, 6758, 500), TraceRow(27.482, 7322, 490)]
 
@@ -198,6 +239,15 @@ def test_one_in_a_hundred_is_not_too_many(write):
         (b'{"a": 1}\n', "format not known"),
         (b"\x1f\x8b\x08\x00", "is compressed"),
         (b"PK\x03\x04", "is compressed"),
+        (b"\xfd7zXZ\x00", "is compressed"),
+        (b"\x28\xb5\x2f\xfd\x04", "is compressed"),
+        (b"7z\xbc\xaf\x27\x1c", "is compressed"),
+        (b"\x04\x22\x4d\x18d", "is compressed"),
+        (b"PAR1\x15\x04", "is a Parquet file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\n", "Git LFS"),
+        (b"<!DOCTYPE html>\n<title>404</title>", "is an HTML page"),
+        (AZURE.replace("\n", "\r").encode(), "lines end in CR alone"),
+        (b"TIMESTAMP,ContextTokens,GeneratedTokens\n05/10/2024 02:00,1,1\n", "no date of ISO"),
         ("TIMESTAMP".encode("utf-16"), "is UTF-16"),
         (b"a\0b", "is a binary file"),
         (b"[]", "no usable row"),

@@ -83,6 +83,10 @@ def test_the_unit_can_be_said(write, unit):
         ([], "s", "s"),
         (range(1000), "s", "s"),
         ([i * 1000 / 100 for i in range(1000)], "ms", "ms"),
+        # a pause of eleven days says nothing of the unit
+        ([0, 1000, 2000, 1_000_000_000, 1_000_001_000], "ms", "ms"),
+        # bursts: most gaps are short
+        ([second + i / 100 for second in range(0, 200, 10) for i in range(20)], "s", "s"),
     ],
 )
 def test_judged(times, documented, unit):
@@ -99,6 +103,12 @@ def test_several_units_that_would_do_are_asked_for(write):
     assert make_spec(trace=path, time_unit="ms").warnings == []
     assert make_spec("poisson:1", trace=path).warnings == []  # its lengths need no times
     assert len(list(Trace(path).rows())) == 2_000
+
+
+def test_a_pause_that_makes_another_unit_likely_is_asked_for(write):
+    path = write(mooncake([*range(0, 30_000, 1000), 40_000_000]))  # in ms it waits for 11 hours
+    with pytest.raises(ConfigError, match=r"doubtful: as ms .* us or ms would do"):
+        make_spec(trace=path)
 
 
 @pytest.mark.parametrize(
