@@ -189,20 +189,16 @@ class Engine(Watchable):
 
     # --- requests ---------------------------------------------------------------------
 
-    def encode(self, prompt: Prompt) -> Future[Encoded]:
+    def encode(self, prompt: Prompt, add_special: bool = True) -> Future[Encoded]:
         """Token ids of a prompt, in the tokenizer pool: to look at them before `submit`, or to
-        submit them more than once. The future raises RequestError for what has no tokens."""
+        submit them more than once. `add_special` puts BOS before a text if the model wants one.
+        The future raises RequestError for what has no tokens."""
         check_prompt(prompt)
         tokenizer = self.loaded.tokenizer
 
         def work() -> Encoded:
             start = self.clock.ns()
-            ids: list[int]
-            if is_token_ids(prompt):
-                ids = list(prompt)  # type: ignore[arg-type]
-            else:
-                text = isinstance(prompt, str)
-                ids = tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
+            ids = tokenizer.ids(prompt, add_special)
             return Encoded(ids, start, self.clock.ns())
 
         with self._door:
@@ -242,7 +238,7 @@ class Engine(Watchable):
             request.set_prompt(list(prompt.ids))
             stamps.tokenize_start, stamps.tokenize_end = prompt.start, prompt.end
         elif is_token_ids(prompt):
-            request.set_prompt(list(prompt))  # type: ignore[arg-type]
+            request.set_prompt(list(prompt))
         with self._door:
             self._check_open()
             if len(self._open) >= self.config.max_waiting + self.config.max_batch:
@@ -284,11 +280,7 @@ class Engine(Watchable):
         request.stamps.tokenize_start = self.clock.ns()
         try:
             if not request.cancelled:
-                tokenizer = self.loaded.tokenizer
-                text = isinstance(prompt, str)
-                request.set_prompt(
-                    tokenizer.encode(prompt) if text else tokenizer.chat(prompt)  # type: ignore[arg-type]
-                )
+                request.set_prompt(self.loaded.tokenizer.ids(prompt))
         except Exception as error:
             request.error = f"the prompt could not be tokenized: {error}"
         request.stamps.tokenize_end = self.clock.ns()

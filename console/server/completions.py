@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Generic
 
 from starlette.types import Receive, Scope, Send
@@ -17,13 +18,15 @@ from console.server.admission import Admission
 from console.server.body import read_body
 from console.server.errors import ApiError, bad_request
 from console.server.jsonbody import parse
-from console.server.messages import BARE, Messages, lost
+from console.server.messages import BARE, faithful
 from console.server.open_request import ENDS, OpenRequest
-from console.server.schema import Asked, ChatRequest, Common, read
+from console.server.params import priority, runs_of, sampling
+from console.server.schema import Asked, Common, CompletionRequest, read
 from console.server.shapes import Shape, usage
 from engine.errors import EngineError, RequestError
-from engine.request import MAX_TOKENS_LIMIT, Priority, SamplingParams
-from engine.text.completion import Encoded, is_token_ids
+from engine.request import SamplingParams
+from engine.text.completion import Chat, Encoded, is_token_ids
+from engine.text.tokenizer import Tokenizer
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -58,89 +61,100 @@ class Completions(Generic[Asked]):
 
     async def _serve(self, asked: Asked, request: OpenRequest, arrived: int, send: Send) -> None:
         encoded = await self._encode(asked)
+        params = await self._params(asked, encoded)
         request.check()
         stream = bool(asked.stream)
         request.submit(
-            [(one, _params(asked, self._admission.room(len(one.ids)))) for one in encoded],
+            list(zip(encoded, params, strict=True)),
             asked.choices_each,
-            _priority(asked.priority),
+            priority(asked.priority),
             self._admission.settings.request_s,
             arrived,
             tokens_wanted=stream,
         )
-        counted = bool(asked.stream_options and asked.stream_options.include_usage)
-        pieces = self._admission.engine.loaded.tokenizer.pieces
+        options = asked.stream_options
+        counted = bool(options and options.include_usage)
+        pieces = self._tokenizer.pieces
         shape = self._shape(self._admission.model, pieces, stream and counted)
+        if isinstance(asked, CompletionRequest) and asked.echo:
+            shape.before = [
+                t for t in self._said(asked, encoded) for _ in range(asked.choices_each)
+            ]
         if stream:
-            await _Streamed(request, shape, asked, counted, send).run()
+            always = counted and bool(options and options.continuous_usage_stats)
+            await _Streamed(request, shape, asked, counted, always, send).run()
         else:
             await _whole(request, shape, asked, send)
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._admission.engine.loaded.tokenizer
 
     async def _encode(self, asked: Common) -> list[Encoded]:
         """ApiError for a prompt without tokens, or with too many."""
         try:
-            prompts = asked.prompts()
-            if isinstance(asked, ChatRequest):
-                await self._check_messages(prompts[0])
-            encoded = [await self._tokens(prompt) for prompt in prompts]
+            encoded = [await self._tokens(prompt, asked) for prompt in asked.prompts()]
         except RequestError as error:
             field = "messages" if self._shape.prefix == "chatcmpl" else "prompt"
             raise bad_request(str(error), field, "invalid_value") from None
         except EngineError as error:
             raise self._admission.closed(error) from None
+        encoded = [self._truncated(one, asked) for one in encoded]
         for one in encoded:
             self._admission.check_prompt(one.ids)
         return encoded
 
-    async def _check_messages(self, messages: Messages) -> None:
-        """ApiError for what the model's chat template would leave out."""
-        if all(name in BARE for message in messages for name in message):
-            return
-        render = self._admission.engine.loaded.tokenizer.render_chat
-        if (param := await asyncio.to_thread(lost, messages, render)) is not None:
-            raise bad_request(
-                f"{param}: this model's chat template leaves it out, so the model would not "
-                "know of it; put it into the content, or leave it out",
-                param, "unsupported",
-            )  # fmt: skip
-
-    async def _tokens(self, prompt: Any) -> Encoded:
+    async def _tokens(self, prompt: Any, asked: Common) -> Encoded:
         if is_token_ids(prompt):  # nothing to do for the pool, and no thread to wake
             now = time.monotonic_ns()
             return Encoded(prompt, now, now)
-        return await asyncio.wrap_future(self._admission.engine.encode(prompt))
+        template = self._tokenizer.template
+        if isinstance(prompt, Chat) and template is not None and not _is_plain(prompt):
+            prompt = await asyncio.to_thread(faithful, prompt, template)
+        bare = isinstance(asked, CompletionRequest) and asked.add_special_tokens is False
+        return await asyncio.wrap_future(self._admission.engine.encode(prompt, not bare))
+
+    def _truncated(self, one: Encoded, asked: Common) -> Encoded:
+        """As much of the prompt as was asked for, its end unless the beginning is wanted."""
+        most = asked.truncate_prompt_tokens
+        if most == -1:
+            most = max(self._admission.room(asked.longest or 1), 1)
+        if most is None or len(one.ids) <= most:
+            return one
+        ids = one.ids[:most] if asked.truncation_side == "right" else one.ids[-most:]
+        return replace(one, ids=ids)
+
+    def _said(self, asked: CompletionRequest, encoded: list[Encoded]) -> list[str]:
+        """The prompts' texts."""
+        whole = asked.truncate_prompt_tokens is None
+        pairs = zip(asked.prompts(), encoded, strict=True)
+        return [
+            prompt if isinstance(prompt, str) and whole else self._tokenizer.decode(one.ids)
+            for prompt, one in pairs
+        ]
+
+    async def _params(self, asked: Common, encoded: list[Encoded]) -> list[SamplingParams]:
+        words = asked.bad_words or []
+        runs = await asyncio.to_thread(runs_of, words, self._tokenizer) if words else []
+        made = [sampling(asked, self._admission.room(len(one.ids)), runs) for one in encoded]
+        vocab = self._admission.engine.loaded.spec.vocab
+        if made and (field := made[0].beyond(vocab)) is not None:
+            raise bad_request(f"{field}: a token is not one of the model's {vocab}", field)
+        return made
+
+
+def _is_plain(chat: Chat) -> bool:
+    """Turns with a text each, and nothing that a template could leave out."""
+    return not chat.names and all(
+        m["role"] in ("user", "assistant") and all(name in BARE for name in m)
+        for m in chat.messages
+    )
 
 
 async def _watch(receive: Receive, request: OpenRequest) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     request.leave()
-
-
-def _params(asked: Common, room: int) -> SamplingParams:
-    room = min(room, MAX_TOKENS_LIMIT)
-    longest = min(asked.longest or room, room)
-    stop = asked.stop if isinstance(asked.stop, list) else [asked.stop] if asked.stop else []
-    seed = None if asked.seed is None else asked.seed & (2**63 - 1)
-    return SamplingParams(
-        max_tokens=longest,
-        min_tokens=min(asked.min_tokens or 0, longest),
-        temperature=1.0 if asked.temperature is None else float(asked.temperature),
-        top_k=max(asked.top_k or 0, 0),  # vLLM's -1 is off as well
-        top_p=1.0 if asked.top_p is None else float(asked.top_p),
-        seed=seed,
-        stop=tuple(stop),
-        stop_token_ids=tuple(asked.stop_token_ids or ()),
-        ignore_eos=bool(asked.ignore_eos),
-        logprobs=asked.likeliest,
-    )
-
-
-def _priority(value: int | None) -> Priority:
-    """vLLM's numbers, lower first and 0 usual, on this engine's three levels."""
-    if not value:
-        return Priority.NORMAL
-    return Priority.HIGH if value < 0 else Priority.LOW
 
 
 async def _whole(request: OpenRequest, shape: Shape, asked: Common, send: Send) -> None:
@@ -166,9 +180,17 @@ class _Streamed:
     """Writes what came since the last write, all choices together, until the last has ended."""
 
     def __init__(
-        self, request: OpenRequest, shape: Shape, asked: Common, counted: bool, send: Send
+        self,
+        request: OpenRequest,
+        shape: Shape,
+        asked: Common,
+        counted: bool,
+        always: bool,
+        send: Send,
     ) -> None:
+        """`counted`: the last event has the counts; `always`: each has those so far."""
         self._request, self._shape, self._send = request, shape, send
+        self._always = always
         self._noted = asked.likeliest is not None
         self._counted = counted
         self._started = False
@@ -184,8 +206,7 @@ class _Streamed:
                 await self._break_off(error)
                 return
             if request.done:
-                counts = usage(request.prompt_tokens, request.output_tokens)
-                data += self._shape.last(counts if self._counted else None)
+                data += self._shape.last(self._counts() if self._counted else None)
             if data:
                 await self._write(data, more=not request.done)
 
@@ -195,8 +216,13 @@ class _Streamed:
             finish = ENDS[event.finish_reason] if event.finish_reason else None
             if event.text or finish or event.logprobs:
                 notes = event.logprobs if self._noted else None
+                if self._always:
+                    self._shape.count(self._counts())
                 pieces.append(self._shape.piece(index, event.text, finish, notes))
         return pieces
+
+    def _counts(self) -> dict[str, int]:
+        return usage(self._request.prompt_tokens, self._request.output_tokens)
 
     async def _break_off(self, error: ApiError) -> None:
         """In a stream that has begun, an error is an event; before, it is the answer."""

@@ -19,25 +19,21 @@ Rows = dict[str, tuple[Any, ...]]
 
 # Of each field the values (beside null) with which it changes nothing; with others it is refused.
 OPENAI: Rows = {
-    "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},),
-    "echo": (False,), "suffix": ("",), "best_of": (1,),
+    "suffix": ("",),
     "tools": ([],), "tool_choice": ("none", "auto"), "parallel_tool_calls": HARMLESS,
     "functions": ([],), "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
-    "prediction": (), "web_search_options": (), "reasoning_effort": (), "verbosity": ("medium",),
+    "prediction": (), "web_search_options": (), "verbosity": ("medium",),
     "moderation": (), "store": (False,), "metadata": HARMLESS, "prompt_cache_key": HARMLESS,
     "prompt_cache_retention": HARMLESS, "prompt_cache_options": HARMLESS,
     "safety_identifier": HARMLESS, "service_tier": HARMLESS,
 }  # fmt: skip
 VLLM: Rows = {
-    "min_p": (0,), "repetition_penalty": (1,), "length_penalty": (1,), "use_beam_search": (False,),
-    "include_stop_str_in_output": (False,), "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": HARMLESS, "truncate_prompt_tokens": (),
-    "truncation_side": HARMLESS, "allowed_token_ids": (), "bad_words": ([],),
+    "length_penalty": (1,), "use_beam_search": (False,), "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": HARMLESS,
     "prompt_logprobs": (), "logprob_token_ids": (), "return_tokens_as_token_ids": (False,),
-    "return_token_ids": (False,), "prompt_embeds": (), "add_special_tokens": (),
-    "add_generation_prompt": (True,), "continue_final_message": (False,), "chat_template": (),
-    "chat_template_kwargs": ({},), "documents": ([],), "mm_processor_kwargs": ({},),
+    "return_token_ids": (False,), "prompt_embeds": (), "chat_template": (),
+    "mm_processor_kwargs": ({},),
     "media_io_kwargs": ({},), "guided_json": (), "guided_regex": (), "guided_choice": (),
     "guided_grammar": (), "guided_decoding_backend": HARMLESS,
     "guided_whitespace_pattern": HARMLESS,
@@ -46,7 +42,7 @@ VLLM: Rows = {
     "request_id": HARMLESS, "cache_salt": (), "kv_transfer_params": (), "vllm_xargs": ({},),
 }  # fmt: skip
 SGLANG: Rows = {
-    "regex": (), "ebnf": (), "json_schema": (), "stop_regex": ([],), "no_stop_trim": (False,),
+    "regex": (), "ebnf": (), "json_schema": (), "stop_regex": ([],),
     "lora_path": (), "session_params": (), "separate_reasoning": HARMLESS,
     "stream_reasoning": HARMLESS, "return_hidden_states": (False,),
     "return_routed_experts": (False,), "return_cached_tokens_details": (False,),
@@ -56,7 +52,7 @@ SGLANG: Rows = {
     "min_dynamic_patch": (), "input_ids": (), "return_meta_info": (False,),
 }  # fmt: skip
 LLAMA_CPP: Rows = {
-    "n_predict": (), "n_indent": (0,), "n_keep": (0,), "n_discard": HARMLESS, "n_cmpl": (1,),
+    "n_indent": (0,), "n_keep": (0,), "n_discard": HARMLESS, "n_cmpl": (1,),
     "dynatemp_range": (0,), "dynatemp_exponent": HARMLESS, "typical_p": (1,), "typ_p": (1,),
     "tfs_z": (1,), "top_n_sigma": (-1,), "repeat_penalty": (1,), "repeat_last_n": HARMLESS,
     "penalize_nl": HARMLESS, "dry_multiplier": (0,), "dry_base": HARMLESS,
@@ -74,7 +70,7 @@ LLAMA_CPP: Rows = {
     "sse_ping_interval": HARMLESS, "verbose": (False,), "system_prompt": (), "input_prefix": (),
     "input_suffix": (), "input_extra": ([],), "image_data": ([],), "multimodal_data": ([],),
 }  # fmt: skip
-STREAM_OPTIONS: Rows = {"include_obfuscation": HARMLESS, "continuous_usage_stats": (False,)}
+STREAM_OPTIONS: Rows = {"include_obfuscation": HARMLESS}
 MESSAGE: Rows = {"audio": (), "annotations": ([],)}
 PART: Rows = {"annotations": ([],)}
 

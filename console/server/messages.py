@@ -1,37 +1,151 @@
-"""Messages lose nothing: what the chat template leaves out is refused."""
+"""Messages as clients send them, and that the model's chat template leaves nothing of them out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, model_validator
+
+from console.server.errors import ApiError, bad_request
+from console.server.jsonbody import parse
+from console.server.values import Nested, Part, Text
 from engine.errors import RequestError
+from engine.text.chat import OPEN, ChatTemplate
+from engine.text.completion import Chat, Messages
 
-Messages = Sequence[dict[str, Any]]
 BARE = ("role", "content", "tool_call_id")
 """A call's id says which answer is whose; templates that number nothing need none."""
 
 
-def lost(messages: Messages, render: Callable[[Messages], str]) -> str | None:
-    """ "messages.1.tool_calls": the first field that makes no difference to what `render` makes
-    of the messages; None when all of them do. Fields are tried once a role: a template may well
-    leave out the thoughts of earlier turns."""
+class TextPart(Part):
+    type: Literal["text"]
+    text: Text
+
+
+class Message(Part):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    name: Text | None = None
+    tool_calls: Annotated[list[Nested], Field(fail_fast=True)] | None = None
+    tool_call_id: Text | None = None
+    function_call: Nested | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    refusal: Text | None = None
+
+    @model_validator(mode="after")
+    def _thinks_once(self) -> Message:
+        """Two servers' names of one thing."""
+        if self.reasoning and (self.reasoning_content or self.reasoning) != self.reasoning:
+            raise ValueError("reasoning and reasoning_content differ; send one")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As the chat template takes it. `developer` is what newer clients call `system`."""
+        role = "system" if self.role == "developer" else self.role
+        content = self.content or ""
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        more = {name: value for name in MORE_OF_A_MESSAGE if (value := getattr(self, name))}
+        if self.tool_calls:
+            more["tool_calls"] = [_with_parsed_arguments(call) for call in self.tool_calls]
+        if thought := more.pop("reasoning", None):
+            more["reasoning_content"] = thought
+        return {"role": role, "content": content, **more}
+
+
+MORE_OF_A_MESSAGE = tuple(name for name in Message.model_fields if name not in ("role", "content"))
+
+
+def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """Templates write a call's arguments as JSON; the API has them as text already."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = parse(function["arguments"].encode())
+    except ApiError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def faithful(chat: Chat, template: ChatTemplate) -> Chat:
+    """The chat in the form in which the template leaves nothing out. ApiError names what it does
+    leave out; RequestError when it refuses the messages."""
+    if (param := _unread(chat, template) or _lost(chat, template)) is None:
+        return chat
+    if param.endswith("tool_calls"):
+        with suppress(RequestError):
+            if _lost(bare := _without_content(chat), template) is None:
+                return bare
+    raise bad_request(
+        f"{param}: this model's chat template leaves it out, so the model would not "
+        "know of it; put it into the content, or leave it out",
+        param, "unsupported",
+    )  # fmt: skip
+
+
+def _without_content(chat: Chat) -> Chat:
+    """Some templates ask whether a call's content is none, and others cannot take that."""
+    messages = [
+        {**m, "content": None} if m.get("tool_calls") and not m["content"] else m
+        for m in chat.messages
+    ]
+    return replace(chat, messages=messages)
+
+
+def _unread(chat: Chat, template: ChatTemplate) -> str | None:
+    """The first name that the template never asks for."""
+    unread = next((name for name in chat.names if name not in template.names), None)
+    if unread is None:
+        return None
+    return unread if unread in FIELDS_OF_THEIR_OWN else f"chat_template_kwargs.{unread}"[:100]
+
+
+FIELDS_OF_THEIR_OWN = ("documents", "reasoning_effort")
+"""Names for the template that a request has beside `chat_template_kwargs`."""
+
+
+def _lost(chat: Chat, template: ChatTemplate) -> str | None:
+    """ "messages.1.tool_calls": the first field that makes no difference to what the template makes
+    of the messages; None when all of them do."""
+    messages = chat.messages
+    if {message["role"] for message in messages} - {"user", "assistant"}:
+        for number in _unsaid(chat, template):
+            return f"messages.{number}.content"
     first: dict[tuple[str, str], int] = {}
     for number, message in enumerate(messages):
         for name in message:
             if name not in BARE:
                 first.setdefault((message["role"], name), number)
-    if not first:
-        return None
-    whole = render(messages)
+    if first and template.reads_thoughts:  # and leaves those of earlier turns out: its own choice
+        first = {key: number for key, number in first.items() if key[1] != "reasoning_content"}
+    whole = template.render(chat) if first else ""
     for (role, name), number in first.items():
         without = [
             {key: value for key, value in m.items() if m["role"] != role or key != name}
             for m in messages
         ]
         try:
-            if render(without) == whole:
+            if template.render(replace(chat, messages=without)) == whole:
                 return f"messages.{number}.{name}"
         except RequestError:
             continue  # the template asks for it
     return None
+
+
+def _unsaid(chat: Chat, template: ChatTemplate) -> Iterator[int]:
+    """Messages whose content the template leaves out: each has a mark at its end."""
+    marks = {i: f"{OPEN}{i}{OPEN}" for i, m in enumerate(chat.messages) if m["content"]}
+    marked: Messages = [
+        {**m, "content": m["content"] + marks[i]} if i in marks else m
+        for i, m in enumerate(chat.messages)
+    ]
+    try:
+        text = template.render(replace(chat, messages=marked))
+    except RequestError:
+        return
+    yield from (i for i, mark in marks.items() if mark not in text)

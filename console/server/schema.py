@@ -6,163 +6,35 @@ the fields that these models do not have.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import Field, StringConstraints, ValidationError
 
 from console.server import fields
 from console.server.errors import ApiError, bad_request
 from console.server.fields import check_extras
-from engine.request import MAX_LOGPROBS
+from console.server.messages import FIELDS_OF_THEIR_OWN, Message, TextPart
+from console.server.values import NO_NUL, Nested, Part, Prompt, StopText, Text, TokenId
+from engine.request import BIAS_MOST, MAX_LOGPROBS, PENALTY_MOST
+from engine.text.completion import Chat
 
-NO_NUL = r"^[^\x00]*$"
 SEED_MOST = 2**63 - 1
-STOPS_MOST, STOP_LONGEST = 16, 256
+STOPS_MOST = 16
+LISTED_MOST = 1024
 MESSAGES_MOST = 4096
-PROMPTS_MOST = 2048
 
-Text = Annotated[str, StringConstraints(pattern=NO_NUL)]
-StopText = Annotated[str, StringConstraints(min_length=1, max_length=STOP_LONGEST, pattern=NO_NUL)]
-TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-def check_prompt(value: Any) -> Any:
-    """Text, token ids, or a list of either. Stops at the first item that does not fit."""
-    if isinstance(value, str):
-        return check_text(value)
-    if not isinstance(value, list) or not value:
-        raise ValueError("expected text, token ids, or a non-empty list of either")
-    if type(value[0]) is int:
-        return check_ids(value)
-    if len(value) > PROMPTS_MOST:
-        raise ValueError(f"expected at most {PROMPTS_MOST} prompts, got {len(value)}")
-    if all(isinstance(item, str) for item in value):
-        return [check_text(item) for item in value]
-    if all(isinstance(item, list) for item in value):
-        return [check_ids(item) for item in value]
-    raise ValueError("expected text, token ids, or a list of either")
+Penalty = Annotated[float, Field(ge=-PENALTY_MOST, le=PENALTY_MOST)]
+TokenKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Field(ge=-BIAS_MOST, le=BIAS_MOST)]
 
 
-def check_ids(ids: list[Any]) -> list[int]:
-    if not ids:
-        raise ValueError("a prompt has no tokens")
-    for item in ids:
-        if type(item) is not int or not 0 <= item < 2**31:
-            raise ValueError("expected token ids: whole numbers of at least 0")
-    return ids
-
-
-def check_text(text: str) -> str:
-    if not text:
-        raise ValueError("is empty; say something")
-    if "\0" in text:
-        raise ValueError("has a null byte")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("is not valid Unicode (a lone surrogate)") from None
-    return text
-
-
-_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0,
-        "maximum": 2**31 - 1}}  # fmt: skip
-_TEXT = {"type": "string", "minLength": 1, "pattern": NO_NUL}
-Prompt = Annotated[
-    Any,
-    AfterValidator(check_prompt),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _TEXT,
-                _IDS,
-                {"type": "array", "minItems": 1, "maxItems": PROMPTS_MOST, "items": _TEXT},
-                {"type": "array", "minItems": 1, "maxItems": PROMPTS_MOST, "items": _IDS},
-            ]
-        }
-    ),
-]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", hide_input_in_errors=True)
-
-
-class StreamOptions(_Part):
+class StreamOptions(Part):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class TextPart(_Part):
-    type: Literal["text"]
-    text: Text
-
-
-def check_nested(value: Any) -> Any:
-    """Anything that can be written as UTF-8."""
-    text = json.dumps(value, ensure_ascii=False)
-    if "\\u0000" in text:
-        raise ValueError("has a null byte")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("is not valid Unicode (a lone surrogate)") from None
-    return value
-
-
-Nested = Annotated[dict[str, Any], AfterValidator(check_nested)]
-
-
-class Message(_Part):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
-    name: Text | None = None
-    tool_calls: Annotated[list[Nested], Field(fail_fast=True)] | None = None
-    tool_call_id: Text | None = None
-    function_call: Nested | None = None
-    reasoning_content: Text | None = None
-    reasoning: Text | None = None
-    refusal: Text | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As the chat template takes it. `developer` is what newer clients call `system`."""
-        role = "system" if self.role == "developer" else self.role
-        content = self.content or ""
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        more = {name: value for name in MORE_OF_A_MESSAGE if (value := getattr(self, name))}
-        if self.tool_calls:
-            more["tool_calls"] = [_with_parsed_arguments(call) for call in self.tool_calls]
-        return {"role": role, "content": content, **more}
-
-
-MORE_OF_A_MESSAGE = tuple(name for name in Message.model_fields if name not in ("role", "content"))
-"""Given to the chat template; see `console.server.messages`."""
-
-
-def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
-    """Templates write a call's arguments as JSON; the API has them as text already."""
-    function = call.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"])
-    except (ValueError, RecursionError):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
-
-
-class Common(BaseModel):
+class Common(Part):
     """What both APIs take."""
-
-    model_config = ConfigDict(strict=True, extra="allow", hide_input_in_errors=True)
 
     model: Text | None = None
     stream: bool | None = None
@@ -171,12 +43,24 @@ class Common(BaseModel):
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
-    top_p: Annotated[float, Field(ge=1e-6, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     seed: Annotated[int, Field(ge=-SEED_MOST - 1, le=SEED_MOST)] | None = None
     stop: (
         StopText | Annotated[list[StopText], Field(max_length=STOPS_MOST, fail_fast=True)] | None
     ) = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    logit_bias: Annotated[dict[TokenKey, Bias], Field(max_length=LISTED_MOST)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1, fail_fast=True)] | None = None
+    bad_words: Annotated[list[StopText], Field(max_length=STOPS_MOST, fail_fast=True)] | None = None
+    include_stop_str_in_output: bool | None = None
+    no_stop_trim: bool | None = None
+    n_predict: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
@@ -192,8 +76,9 @@ class Common(BaseModel):
 
     @property
     def longest(self) -> int | None:
-        """Output tokens that were asked for."""
-        return self.max_tokens
+        """Output tokens that were asked for; None: what fits. llama.cpp has a name of its own."""
+        given = self.max_tokens if self.n_predict is None else self.n_predict
+        return None if given == -1 else given
 
     @property
     def likeliest(self) -> int | None:
@@ -204,10 +89,13 @@ class Common(BaseModel):
 class CompletionRequest(Common):
     prompt: Prompt
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    echo: bool | None = None
+    best_of: Annotated[int, Field(ge=0, le=128)] | None = None
+    add_special_tokens: bool | None = None
 
     @property
     def longest(self) -> int | None:
-        return self.max_tokens or 16
+        return super().longest or (None if self.n_predict else 16)
 
     @property
     def likeliest(self) -> int | None:
@@ -225,25 +113,46 @@ class ChatRequest(Common):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: Nested | None = None
+    documents: Annotated[list[Nested], Field(max_length=LISTED_MOST)] | None = None
+    reasoning_effort: Text | None = None
+    add_special_tokens: Literal[False] | None = None
 
     @property
     def longest(self) -> int | None:
-        return self.max_completion_tokens or self.max_tokens
+        return self.max_completion_tokens or super().longest
 
     @property
     def likeliest(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def prompts(self) -> list[Any]:
-        return [[message.plain() for message in self.messages]]
+        names = dict(self.chat_template_kwargs or {})
+        for name in FIELDS_OF_THEIR_OWN:
+            if value := getattr(self, name):
+                names[name] = value
+        messages = [message.plain() for message in self.messages]
+        begun = bool(self.continue_final_message)
+        return [Chat(messages, self.add_generation_prompt is not False, begun, names)]
 
 
-OF_VLLM = ("top_k", "min_tokens", "stop_token_ids", "ignore_eos", "priority")
+OF_OTHERS = {
+    "vLLM": [
+        "top_k", "min_p", "min_tokens", "repetition_penalty", "stop_token_ids", "ignore_eos",
+        "allowed_token_ids", "bad_words", "include_stop_str_in_output", "truncate_prompt_tokens",
+        "truncation_side", "priority", "add_special_tokens", "add_generation_prompt",
+        "continue_final_message", "chat_template_kwargs", "documents",
+    ],
+    "SGLang": ["no_stop_trim"],
+    "llama.cpp": ["n_predict"],
+}  # fmt: skip
 HONOURED = {
     "OpenAI": sorted(
-        {*ChatRequest.model_fields, *CompletionRequest.model_fields}.difference(OF_VLLM)
+        {*ChatRequest.model_fields, *CompletionRequest.model_fields}.difference(*OF_OTHERS.values())
     ),
-    "vLLM": list(OF_VLLM),
+    **OF_OTHERS,
     "`stream_options`": list(StreamOptions.model_fields),
     "a message": list(Message.model_fields),
     "a text part": list(TextPart.model_fields),
@@ -260,9 +169,34 @@ def read(kind: type[Asked], data: dict[str, Any]) -> Asked:
     except ValidationError as error:
         raise _explain(error) from None
     _check_extras(asked)
+    _check_together(asked)
+    return asked
+
+
+def _check_together(asked: Common) -> None:
+    """ApiError 400 for fields that say different things."""
+    if asked.n_predict == 0:
+        raise bad_request("n_predict: must be at least 1, or -1 for what fits", "n_predict")
+    if asked.n_predict and asked.max_tokens and asked.n_predict != asked.max_tokens:
+        raise bad_request("n_predict: is not max_tokens; send one of them", "n_predict")
+    if asked.truncate_prompt_tokens == 0:
+        raise bad_request("truncate_prompt_tokens: would leave nothing", "truncate_prompt_tokens")
+    if isinstance(asked, CompletionRequest):
+        if asked.best_of and asked.best_of != asked.choices_each:
+            raise bad_request("best_of: is not n, and no choice is better than others", "best_of")
+        if asked.echo and asked.logprobs is not None:
+            raise bad_request("echo: with logprobs it is not supported", "echo")
+    if isinstance(asked, ChatRequest):
+        if asked.top_logprobs and not asked.logprobs:
+            raise bad_request("top_logprobs: needs logprobs true", "top_logprobs")
+        if asked.continue_final_message and asked.add_generation_prompt:
+            raise bad_request(
+                "continue_final_message: no answer begins where one goes on; send "
+                "add_generation_prompt false",
+                "continue_final_message",
+            )
     if asked.min_tokens and asked.longest is not None and asked.min_tokens > asked.longest:
         raise bad_request("min_tokens: is more than max_tokens", "min_tokens")
-    return asked
 
 
 def _check_extras(asked: Common) -> None:

@@ -49,6 +49,12 @@ class Shape:
         self._pieces = pieces
         self._open = dumps(self._head | {"object": self.chunk})[:-1] + ',"choices":['
         self._close = '],"usage":null}' if with_usage else "]}"
+        self.before: Sequence[str] = ()
+        """Of each choice the text that stands before its answer; none where nothing does."""
+
+    def count(self, counts: dict[str, int]) -> None:
+        """What the next pieces say was counted."""
+        self._close = f'],"usage":{dumps(counts)}}}'
 
     # whole answers
 
@@ -97,10 +103,13 @@ class CompletionShape(Shape):
     ) -> dict[str, Any]:
         return {
             "index": index,
-            "text": text,
+            "text": (self.before[index] if self.before else "") + text,
             "logprobs": self._logprobs(index, logprobs),
             "finish_reason": finish,
         }
+
+    def opening(self, choices: int) -> bytes:
+        return b"".join(self.piece(i, text, None, None) for i, text in enumerate(self.before))
 
     def piece(
         self, index: int, text: str, finish: str | None, logprobs: Sequence[TokenLogprobs] | None

@@ -23,7 +23,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.simulated.script import FAILURES, SCRIPTS, Scene
 from engine.snapshot import AllocatorState, Snapshot, Source, SourceState
 from engine.stream import Stream
-from engine.text.completion import Prompt
+from engine.text.completion import Chat, Prompt, is_token_ids
 
 TICK_S = 0.1
 """Between looks at the clock, where a thread does it."""
@@ -205,10 +205,10 @@ def _tokens(prompt: Prompt) -> list[int]:
     """Ids of about the right number; equal texts have equal ones."""
     if isinstance(prompt, str):
         return [0, *prompt.encode("utf-8", "replace")[::TOKEN_BYTES]]
+    if is_token_ids(prompt):
+        return list(prompt)
+    messages = prompt.messages if isinstance(prompt, Chat) else prompt
     ids: list[int] = []
-    for item in prompt:
-        if isinstance(item, dict):
-            ids += [0] * (TURN_TOKENS - 1) + _tokens(item["content"])
-        else:
-            ids.append(item)
+    for message in messages:
+        ids += [0] * (TURN_TOKENS - 1) + _tokens(message["content"])  # type: ignore[index]
     return ids

@@ -12,10 +12,9 @@ it was loaded, so within one run the same chat always has the same tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from jinja2 import Environment, Template, TemplateError, meta, nodes
 from jinja2.ext import Extension
@@ -23,9 +22,14 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import RequestError
+from engine.text.completion import Chat, Messages, as_chat
 
-Messages = Sequence[Mapping[str, Any]]
-"""Each {"role": …, "content": …}, the oldest first."""
+GUARD = "\ufdd0"
+"""A code point that Unicode keeps out of text: put behind each character of a special token's
+spelling, it passes through the chat template and breaks the match. It is taken out before
+encoding, and so is one that a user sends."""
+OPEN = "\ufdd1"
+"""Another: where a message that is to be continued ends."""
 
 
 class Refusal(TemplateError):
@@ -45,6 +49,11 @@ class ChatTemplate:
         self.source, self._where = source, where
         self._tokens = {"bos_token": "", "eos_token": ""} | dict(tokens or {})
         self._template: Template | None = None
+        self.names: frozenset[str] = frozenset()
+        """Those that the source reads and nobody gives it but a request."""
+        self.reads_thoughts = "reasoning_content" in source
+        self._in_parts = False
+        """Contents are lists of parts to it, not texts."""
         self.works = False
         """One plain message renders, or the template itself refuses it for another."""
         self.problem: str | None = None
@@ -52,22 +61,23 @@ class ChatTemplate:
         environment = _environment(now or datetime.now())
         try:
             self._template = environment.from_string(source)
-            missing = _missing(environment, source)
-            with suppress(Refusal):
-                self._render([{"role": "user", "content": "Hello"}], True)
+            tree = environment.parse(source)
+            missing = _missing(environment, tree)
+            self.names = frozenset(meta.find_undeclared_variables(tree) - self._own_names())
+            self._in_parts = self._takes_parts()
             self.works = True
             if missing:
                 raise TemplateError(f"{', '.join(missing)}: not offered here")
         except Exception as error:  # a template is a program of somebody else's
             self.problem = f"{where}: the chat template does not work ({_said(error)})"
 
-    def render(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+    def render(self, chat: Chat | Messages) -> str:
         """RequestError when the template refuses the messages, or does not work at all."""
-        check(messages)
+        chat = as_chat(chat)
         if self._template is None:
             raise RequestError(f"messages: {self.problem}; send a prompt instead")
         try:
-            return self._render(list(messages), add_generation_prompt)
+            text = self._render(chat, self._in_parts)
         except Refusal as error:
             raise RequestError(
                 f"messages: the chat template refuses them ({_said(error)})"
@@ -77,26 +87,53 @@ class ChatTemplate:
                 f"messages: the chat template of {self._where} does not work on them "
                 f"({_said(error)})"
             ) from error
+        return _cut(text) if chat.continue_final else text
 
-    def _render(self, messages: list[Mapping[str, Any]], add_generation_prompt: bool) -> str:
+    def _render(self, chat: Chat, in_parts: bool) -> str:
         assert self._template is not None
+        messages = [dict(message) for message in chat.messages]
+        if chat.continue_final:  # the blank shows whether the template strips contents
+            messages[-1]["content"] = f"{messages[-1]['content'] or ''}{OPEN} "
+        for message in messages if in_parts else ():
+            if isinstance(text := message["content"], str):
+                message["content"] = [{"type": "text", "text": text}]
+        given = self._tokens | {"documents": None} | dict(chat.names)
         return self._template.render(
-            self._tokens,
+            given,
             messages=messages,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=chat.add_generation_prompt and not chat.continue_final,
             tools=None,
-            documents=None,
         )
 
+    def _own_names(self) -> set[str]:
+        return {"messages", "add_generation_prompt", "tools", *self._tokens}
 
-def check(messages: object) -> None:
-    """RequestError unless `messages` is a list of roles with texts."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise RequestError("messages: expected a list with at least one message")
-    for number, message in enumerate(messages):
-        for key in ("role", "content"):
-            if not isinstance(message, Mapping) or not isinstance(message.get(key), str):
-                raise RequestError(f"messages[{number}]: expected a text {key!r}")
+    def _takes_parts(self) -> bool:
+        """A text gets lost, and the same as a part does not. Raises what rendering raises."""
+        hello = Chat([{"role": "user", "content": "Hello"}])
+        try:
+            if "Hello" in self._render(hello, in_parts=False):
+                return False
+        except Refusal:
+            return False
+        except Exception:
+            if "Hello" in self._render(hello, in_parts=True):
+                return True
+            raise
+        try:
+            return "Hello" in self._render(hello, in_parts=True)
+        except Exception:
+            return False
+
+
+def _cut(text: str) -> str:
+    """What stands before OPEN; without blanks at its end where the template strips contents."""
+    head, mark, tail = text.rpartition(OPEN)
+    if not mark:
+        raise RequestError(
+            "messages: the chat template leaves the last one out, so it cannot be continued"
+        )
+    return head if tail.startswith(" ") else head.rstrip()
 
 
 class _Generation(Extension):
@@ -125,12 +162,11 @@ def _environment(now: datetime) -> Environment:
     return environment
 
 
-def _missing(environment: Environment, source: str) -> list[str]:
+def _missing(environment: Environment, tree: nodes.Template) -> list[str]:
     """Functions, filters and tests that the source uses, in whatever branch, and nobody offers.
 
     A function whose presence the template asks for itself (`is defined`) is not missing.
     """
-    tree = environment.parse(source)
     unknown = meta.find_undeclared_variables(tree)
     asked = {
         test.node.name
@@ -159,9 +195,15 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON: Jinja's own filter would escape what HTML minds."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    text = json.dumps(
+        value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    return "".join(map(_ascii, text)) if ensure_ascii else text
+
+
+def _ascii(char: str) -> str:
+    """The marks are none of the user's letters, and stay what they are."""
+    return char if char.isascii() or char in GUARD + OPEN else json.dumps(char)[1:-1]
 
 
 def _said(error: Exception) -> str:

@@ -14,20 +14,17 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from engine.errors import ModelError, RequestError
-from engine.text.chat import ChatTemplate, Messages, check
+from engine.text.chat import GUARD, ChatTemplate
+from engine.text.completion import Chat, Messages, Prompt, as_chat, is_token_ids
 from engine.text.control import mark_control, splitter
 from engine.text.pieces import BYTE_CHARS, pieces_of, take_first_space
-
-GUARD = "\ufdd0"
-"""A code point that Unicode keeps out of text: put behind each character of a special token's
-spelling, it passes through the chat template and breaks the match. It is taken out before
-encoding, and so is one that a user sends."""
 
 TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
@@ -114,6 +111,12 @@ class Tokenizer:
         """The id of a token as the vocabulary spells it."""
         return self._inner.token_to_id(token)
 
+    def ids(self, prompt: Prompt, add_special: bool = True) -> list[int]:
+        """Ids of whatever a prompt is. Raises what `encode` and `chat` raise."""
+        if isinstance(prompt, str):
+            return self.encode(prompt, add_special)
+        return list(prompt) if is_token_ids(prompt) else self.chat(prompt)  # type: ignore[arg-type]
+
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """Ids of a user's text. `add_special` puts BOS before it if the model wants one.
 
@@ -131,17 +134,21 @@ class Tokenizer:
             at = match.end()
         return ids + self._encode_part(text, at, len(text))
 
-    def chat(self, messages: Messages, add_generation_prompt: bool = True) -> list[int]:
+    def chat(self, chat: Chat | Messages) -> list[int]:
         """Ids of a conversation, in the model's own format, ready for its answer.
 
         Special tokens come from the template only; in roles and contents they are text.
         RequestError when there is no template or it refuses the messages.
         """
-        return self.encode_trusted(self._render(messages, add_generation_prompt))
+        return self.encode_trusted(self._render(chat))
 
-    def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+    def render_chat(self, chat: Chat | Messages) -> str:
         """The conversation as text, to read. `chat` gives its ids."""
-        return self._render(messages, add_generation_prompt).replace(GUARD, "")
+        return self._render(chat).replace(GUARD, "")
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self._chat
 
     def detokenizer(self) -> Detokenizer:
         """For one request's output."""
@@ -152,20 +159,20 @@ class Tokenizer:
         detokenizer = self.detokenizer()
         return detokenizer.push(list(ids)) + detokenizer.flush()
 
-    def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
+    def _render(self, chat: Chat | Messages) -> str:
         if self._chat is None:
             raise RequestError("messages: this model has no chat template; send a prompt instead")
-        check(messages)
-        guarded = [{key: self._guard(item) for key, item in m.items()} for m in messages]
-        return self._chat.render(guarded, add_generation_prompt)
+        chat = as_chat(chat)
+        messages, names = self._guard(list(chat.messages)), self._guard(dict(chat.names))
+        return self._chat.render(replace(chat, messages=messages, names=names))
 
     def _guard(self, value: Any) -> Any:
         """The same value with every spelled-out special token broken."""
         if isinstance(value, str) and self._split is not None:
             # Behind the last one too: it may begin another special token.
             return self._split.sub(lambda match: "".join(c + GUARD for c in match[0]), value)
-        if isinstance(value, dict):
-            return {key: self._guard(item) for key, item in value.items()}
+        if isinstance(value, Mapping):
+            return {self._guard(key): self._guard(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._guard(item) for item in value]
         return value

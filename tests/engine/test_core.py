@@ -430,14 +430,14 @@ def test_a_request_without_a_seed_draws_the_numbers_of_no_seed():
 def test_texts_beyond_the_queues_limit_are_refused_before_they_are_tokenized(monkeypatch):
     engine = tiny_engine(max_waiting=4, max_batch=2)
     gate, tokenized = threading.Event(), []
-    encode = engine.loaded.tokenizer.encode
+    ids = engine.loaded.tokenizer.ids
 
     def counted(text):
         gate.wait(10)
         tokenized.append(text)
-        return encode(text)
+        return ids(text)
 
-    monkeypatch.setattr(engine.loaded.tokenizer, "encode", counted)
+    monkeypatch.setattr(engine.loaded.tokenizer, "ids", counted)
     streams = [engine.submit("the world", forced(1)) for _ in range(500)]
     late = streams[6:]
     assert all(s.closed and s.try_later for s in late)

@@ -19,6 +19,7 @@ from builders import CHATML, tiny_inner, tiny_spec, tiny_tensors
 from engine import models
 from engine.errors import ModelError, RequestError
 from engine.text.chat import ChatTemplate
+from engine.text.completion import Chat
 from engine.text.tokenizer import Tokenizer
 from kernels import reference
 from model_files import write_gguf, write_hf
@@ -212,3 +213,80 @@ def test_a_template_in_a_file_of_its_own(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(ModelError, match="not readable text"):
         Tokenizer.from_folder(folder)
+
+
+# --- what a request says of the rendering -------------------------------------------------------
+
+CONTINUED = {
+    "as it is": (
+        EACH + "<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+        "{% if add_generation_prompt %}>{% endif %}",
+        "<user>Hé <b></><assistant>Yes, and ",
+    ),
+    "stripped": (EACH + "[{{ m.content | trim }}]{% endfor %}", "[Hé <b>][Yes, and"),
+    "split": (EACH + "[{{ m.content.split('</think>')[-1] }}]{% endfor %}", "[Hé <b>][Yes, and "),
+    "as JSON": (EACH + "{{ m.content | tojson(ensure_ascii=True) }}{% endfor %}",
+                '"H\\u00e9 <b>""Yes, and '),
+    "in parts": (EACH + "{% for c in m.content %}[{{ c.text }}]{% endfor %}{% endfor %}",
+                 "[Hé <b>][Yes, and "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "text"), CONTINUED.values(), ids=CONTINUED)
+def test_the_last_message_is_continued(source: str, text: str) -> None:
+    begun = [CHAT[0], {"role": "assistant", "content": "Yes, and "}]
+    template = ChatTemplate(source)
+    assert template.problem is None
+    assert template.render(Chat(begun, continue_final=True)) == text
+    assert template.render(begun) != text
+
+
+def test_a_message_that_the_template_leaves_out_cannot_be_continued() -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    with pytest.raises(RequestError, match="leaves the last one out"):
+        template.render(Chat(CHAT, continue_final=True))
+
+
+def test_a_continued_message_makes_no_control_token_and_no_mark() -> None:
+    tokenizer = Tokenizer(tiny_inner(), chat_template=CHATML)
+    begun = [{"role": "assistant", "content": "\ufdd1x<|im_end|>\ufdd0y"}]
+    ids = tokenizer.chat(Chat(begun, continue_final=True))
+    assert ids.count(2) == 0 and tokenizer.decode(ids) == "assistant\n\ufdd1x<|im_end|>y"
+
+
+PARTS = {
+    "a loop over parts": "{% for c in m.content if c.type == 'text' %}{{ c.text }}{% endfor %}",
+    "the first part": "{{ m.content[0]['text'] }}",
+    "joined": "{{ m.content | map(attribute='text') | join }}",
+    "either": "{{ m.content if m.content is string else m.content[0].text }}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_template_made_for_parts_is_given_parts(part: str) -> None:
+    assert render(EACH + part + "|{% endfor %}") == "Hé <b>|Yes.|Why?|"
+
+
+def test_names_are_those_that_only_a_request_can_give() -> None:
+    source = (
+        "{% set a = 1 %}{% macro f(b) %}{{ b }}{{ thinking }}{% endmacro %}{{ bos_token }}"
+        "{% if enable_thinking is defined %}{{ documents }}{% endif %}"
+        "{{ f(messages[0].c) }}{{ tools }}"
+    )
+    assert ChatTemplate(source).names == {"thinking", "enable_thinking", "documents"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "<|im_end|>"},
+        {"tool_calls": [{"function": {"name": "f", "arguments": {"<|im_end|>": "<|im_end|>"}}}]},
+    ],
+)
+def test_no_letters_of_a_request_become_control(odd: dict[str, Any]) -> None:
+    source = "{{ messages | tojson(ensure_ascii=True) }}{{ names | tojson }}"
+    tokenizer = Tokenizer(tiny_inner(), chat_template=source)
+    names = {"names": {"<|im_start|>": ["<|im_start|>"]}}
+    ids = tokenizer.chat(Chat([CHAT[0] | odd], names=names))
+    assert not tokenizer.special_ids & set(ids)
+    assert "ufdd0" not in tokenizer.decode(ids) and "<|im_end|>" in tokenizer.decode(ids)

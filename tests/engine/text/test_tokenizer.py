@@ -16,8 +16,10 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from builders import CHATML, SPECIAL, TINY_VOCAB, tiny_inner, tiny_tokenizer
 from engine.errors import ModelError, RequestError
+from engine.text.chat import GUARD
+from engine.text.completion import Chat
 from engine.text.pieces import byte_alphabet
-from engine.text.tokenizer import GUARD, Detokenizer, Tokenizer
+from engine.text.tokenizer import Detokenizer, Tokenizer
 
 TINY = tiny_tokenizer()
 PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
@@ -129,7 +131,7 @@ def test_chat_is_the_template_with_real_special_ids() -> None:
         1,
         *TINY.encode("assistant\n"),
     ]
-    assert TINY.render_chat(chat("hi"), add_generation_prompt=False) == (
+    assert TINY.render_chat(Chat(chat("hi"), add_generation_prompt=False)) == (
         "<|im_start|>user\nhi<|im_end|>\n"
     )
 
