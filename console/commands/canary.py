@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from console.commands.engine_flags import EngineFlags, parse_change
-from console.commands.options import Api, MaxContext, Token, TokenIds, command_options, duration
+from console.commands.options import Api, MaxContext, Timeout, Token, TokenIds, command_options
 from console.commands.output import Output
 from console.commands.step_options import step_options
 from console.commands.streams import StatusLine
@@ -46,7 +46,7 @@ def canary(
     candidate: Annotated[
         str | None, typer.Option("--candidate", help="URL of the endpoint that is tried out.")
     ] = None,
-    timeout: Annotated[float, duration("--timeout", "Until a request has failed.")] = 120.0,
+    timeout: Timeout = 120.0,
     api: Api = "completions",
     token_ids: TokenIds = False,
     token: Token = None,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from console.commands.engine_flags import EngineFlags
-from console.commands.options import Api, Token, command_options, duration
+from console.commands.options import Api, Target, Token, command_options, duration
 from console.commands.output import Output
+from console.commands.signals import ended_by
 from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
@@ -44,9 +45,7 @@ def check(
             help="A parameter of a step (playbook show), like soak.duration_s=2h; may be repeated.",
         ),
     ] = None,
-    target: Annotated[
-        str, typer.Option("--target", help="embedded, or the URL of an engine.")
-    ] = "embedded",
+    target: Target = "embedded",
     api: Api = "completions",
     token: Token = None,
     time_budget: Annotated[
@@ -101,7 +100,8 @@ def check(
     )
     where = _where(target, api, token, engine)
     check_options(book, where, options)
-    with _signals(), StatusLine(output.quiet) as line:
+    ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
+    with ended, StatusLine(output.quiet) as line:
         report = run_playbook(book, where, options, _listener(line))
     output.finish(report)
     output.note(f"report in {report['folder']}")
@@ -133,21 +133,6 @@ def _faults() -> dict[str, object]:
 
 
 # --- watching ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM ends a check as Ctrl-C does: with its report."""
-    import signal
-
-    def ended(number: int, frame: object) -> None:
-        raise KeyboardInterrupt("ended by SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, ended)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _listener(line: StatusLine) -> Callable[[Event], None]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.engine_flags import EngineFlags
-from console.commands.options import ShippedOrFile, Token, command_options, duration
-from console.commands.output import Output, write_text
+from console.commands.options import ShippedOrFile, Target, Token, command_options, duration
+from console.commands.output import Output, file_format, write_text
 from console.commands.streams import say
 from console.exits import OF_VERDICT
 from engine.errors import ConfigError
@@ -65,9 +65,7 @@ def checklist_run(
     engine: EngineFlags,
     output: Output,
     name: ShippedOrFile,
-    target: Annotated[
-        str, typer.Option("--target", help="embedded, or the URL of an engine.")
-    ] = "embedded",
+    target: Target = "embedded",
     snapshot: Annotated[
         Path | None,
         typer.Option("--snapshot", help="Answer from this Snapshot (JSON) instead of a target."),
@@ -204,15 +202,10 @@ def checklist_export(
     from checklists import book
     from playbooks.reports.formats import WRITERS
 
-    chosen = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
-    if chosen not in FORMATS:
-        raise ConfigError(f"--format: {chosen!r} is not one of {', '.join(FORMATS)}")
+    chosen = file_format(fmt, out, FORMATS)
     found = book.load(name)
     text = book.template(found) if chosen == "toml" else WRITERS[f".{chosen}"](_blank(found))
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        write_text(out, text)
+    write_text(out, text)
 
 
 def _blank(checklist: Checklist) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from signal import SIGHUP, SIGTERM
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from console.commands.engine_flags import EngineFlags
+from console.commands.signals import ended_by
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +80,8 @@ class External:
         from console.commands.run_console import run_console
 
         try:
-            with ended_by_signals():
+            # A child has a session of its own: it would outlive a closed terminal or a `kill`.
+            with ended_by(SIGTERM, SIGHUP, by=lambda number: SystemExit(128 + number)):
                 run_console(build_app(engine, readonly=readonly))
         finally:
             engine.stop()
@@ -101,20 +101,3 @@ class External:
                 extra=tuple(self.extra or ()),
             )
         )
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """A closed terminal or a `kill` end this process in order: a child of ours has a session of
-    its own and would live on."""
-
-    def end(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    wanted = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, end) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

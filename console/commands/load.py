@@ -17,6 +17,7 @@ from console.commands.options import (
     SEED,
     Api,
     MaxContext,
+    Timeout,
     Token,
     TokenIds,
     command_options,
@@ -80,7 +81,7 @@ def load(
         float | None,
         duration("--warm-up", "Left out at the beginning (a tenth, or a median request).", True),
     ] = None,
-    timeout: Annotated[float, duration("--timeout", "Until a request has failed.")] = 600.0,
+    timeout: Timeout = 600.0,
     slo: Annotated[
         str | None, typer.Option("--slo", help="Goodput: ttft=500,tpot=50,e2e=5s (ms).")
     ] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from console.commands.options import command_options
-from console.commands.output import Output, write_text
+from console.commands.output import Output, file_format, write_text
 from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
@@ -92,12 +91,12 @@ def log_show(
     """Records in full."""
     log, reading = _read(file)
     records = [reading.find(name) for name in ids or ["last"]]
-    from console.commands.logview import show_pages
+    from console.commands.terminal import show_records
     from playbooks.optlog.export import report_of
 
     _warn(reading, output)
     report = report_of(records, reading, log.path)
-    output.finish(report, show=lambda: show_pages(records))
+    output.finish(report, show=lambda: show_records(records))
 
 
 @log_app.command("add")
@@ -160,12 +159,12 @@ def log_add(
     record = log.append(decision_on(origin, record) if origin else record)
     for notice in log.notices:
         say(f"evewatch: {notice}")
-    from console.commands.logview import show_pages
+    from console.commands.terminal import show_records
     from playbooks.optlog.export import report_of
 
     reading = log.read()
     report = report_of([record], reading, log.path)
-    output.finish(report, show=lambda: None if output.quiet else show_pages([record]))
+    output.finish(report, show=lambda: None if output.quiet else show_records([record]))
 
 
 @log_app.command("export")
@@ -181,16 +180,14 @@ def log_export(
     quiet: Annotated[bool, typer.Option("--quiet", help="No word on damage or files.")] = False,
 ) -> None:
     """The log, or a part of it, as a document."""
-    chosen = _format(fmt, out)
+    chosen = file_format(fmt, out, FORMATS)
     from playbooks.optlog.export import export
 
     _warn(picked.reading, Output(quiet=quiet))
     document = export(picked.records, picked.reading, picked.log.path, chosen)
-    if out is None:
-        sys.stdout.write(document)
-        return
     write_text(out, document)
-    Output(quiet=quiet).note(f"{len(picked.records)} records written to {out}")
+    if out is not None:
+        Output(quiet=quiet).note(f"{len(picked.records)} records written to {out}")
 
 
 @log_app.command("verify")
@@ -252,13 +249,6 @@ def _read(file: Path | None, must_exist: bool = True) -> tuple[OptLog, Reading]:
     if file is not None and must_exist and not file.exists():
         raise ConfigError(f"--file {file}: there is no such file")
     return log, log.read()
-
-
-def _format(fmt: str | None, out: Path | None) -> str:
-    found = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
-    if found not in FORMATS:
-        raise ConfigError(f"--format: {found!r} is not one of {', '.join(FORMATS)}")
-    return found
 
 
 def _warn(reading: Reading, output: Output) -> None:

@@ -17,6 +17,21 @@ from playbooks.steps.models import LoadStep
 
 Command = Callable[..., None]
 
+
+def duration(flag: str, help: str, zero: bool = False) -> Any:
+    """An option that takes 90s, 20m or 2h; the command gets seconds."""
+
+    def parse(text: str | float) -> float:
+        if zero and str(text).strip() in ("0", "0s", "0.0"):
+            return 0.0
+        try:
+            return seconds(text)
+        except ConfigError as error:
+            raise ConfigError(f"{flag}: {error}") from None
+
+    return typer.Option(flag, parser=parse, metavar="TIME", help=help)
+
+
 ARRIVALS, LENGTHS, SEED = (
     next(field.help for field in fields_of(LoadStep) if field.name == name)
     for name in ("arrivals", "lengths", "seed")
@@ -29,6 +44,11 @@ TokenIds = Annotated[
 MaxContext = Annotated[
     int | None, typer.Option("--max-context", help="Cut requests to an endpoint to this.")
 ]
+Target = Annotated[str, typer.Option("--target", help="embedded, or the URL of an engine.")]
+Readonly = Annotated[
+    bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
+]
+Timeout = Annotated[float, duration("--timeout", "Until a request has failed.")]
 ShippedOrFile = Annotated[str, typer.Argument(help="One that ships (see list), or a TOML file.")]
 
 
@@ -48,20 +68,6 @@ def _token_option(**more: Any) -> Any:
 TokenVariable = Annotated[str | None, _token_option()]
 Token = Annotated[str | None, _token_option(callback=_token)]
 """The command gets the token itself."""
-
-
-def duration(flag: str, help: str, zero: bool = False) -> Any:
-    """An option that takes 90s, 20m or 2h; the command gets seconds."""
-
-    def parse(text: str | float) -> float:
-        if zero and str(text).strip() in ("0", "0s", "0.0"):
-            return 0.0
-        try:
-            return seconds(text)
-        except ConfigError as error:
-            raise ConfigError(f"{flag}: {error}") from None
-
-    return typer.Option(flag, parser=parse, metavar="TIME", help=help)
 
 
 def command_options(

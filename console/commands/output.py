@@ -168,7 +168,19 @@ def check_name(path: Path, formats: Sequence[str]) -> None:
         raise ConfigError(f"--out {path}: there is no folder {path.parent}")
 
 
-def write_text(path: Path, text: str) -> None:
+def file_format(fmt: str | None, out: Path | None, known: Sequence[str]) -> str:
+    """That of --format, else of --out's ending, else Markdown. Raises ConfigError."""
+    found = fmt or (out.suffix.lower().lstrip(".") if out is not None else "md")
+    if found not in known:
+        raise ConfigError(f"--format: {found!r} is not one of {', '.join(known)}")
+    return found
+
+
+def write_text(path: Path | None, text: str) -> None:
+    """Into the file of --out, or on standard output."""
+    if path is None:
+        sys.stdout.write(text)
+        return
     try:
         write_private(path, text)
     except OSError as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ import typer
 from console.commands.engine_flags import EngineFlags
 from console.commands.options import Seed, Token, command_options, duration
 from console.commands.output import Output
+from console.commands.signals import ended_by
 from console.commands.up import LoadKind, traffic
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError
@@ -21,7 +21,6 @@ from engine.errors import ConfigError, EngineError
 if TYPE_CHECKING:
     from console.recording.recorder import RecorderThread
 
-SCHEMA = 1
 SUFFIX = ".everec"
 EMBEDDED, DEMO = "embedded", "demo"
 MOST_HZ = 20.0
@@ -135,27 +134,22 @@ def _recorder(
 
 def _run(thread: RecorderThread, seconds: float | None, output: Output) -> bool:
     """Record until the time is over, an interrupt or an error; whether it was an interrupt."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
     until = "" if seconds is not None else "; interrupt it to end"
     output.note(f"recording to {thread.recorder.path}{until}")
     began = time.monotonic()
-    thread.start()
-    try:
-        with output.progress("seconds recorded") as progress:
-            while not thread.wait(LOOK_S):
-                passed = time.monotonic() - began
-                progress(int(passed), int(seconds or 0))
-                if seconds is not None and passed >= seconds:
-                    break
-    except KeyboardInterrupt:
-        return True
-    finally:
-        thread.stop()
-        signal.signal(signal.SIGTERM, before)
+    with ended_by(SIGTERM, by=lambda _: KeyboardInterrupt()):
+        thread.start()
+        try:
+            with output.progress("seconds recorded") as progress:
+                while not thread.wait(LOOK_S):
+                    passed = time.monotonic() - began
+                    progress(int(passed), int(seconds or 0))
+                    if seconds is not None and passed >= seconds:
+                        break
+        except KeyboardInterrupt:
+            return True
+        finally:
+            thread.stop()
     return False
 
 
@@ -166,7 +160,7 @@ def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
     recording = Recording(recorder.path)
     seconds = recording.ended - recording.began
     return {
-        "schema": SCHEMA,
+        "schema": 1,
         "kind": "record",
         "target": target,
         "file": str(recorder.path),

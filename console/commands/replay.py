@@ -17,8 +17,6 @@ from engine.errors import ConfigError
 if TYPE_CHECKING:
     from console.recording.replay import Replay
 
-SCHEMA = 1
-
 
 @command_options()
 def replay(
@@ -64,7 +62,7 @@ def describe(player: Replay) -> dict[str, Any]:
     lines = [m for i in range(len(recording.segments)) for m in recording.moments(i)]
     broken = recording.broken
     return {
-        "schema": SCHEMA,
+        "schema": 1,
         "kind": "replay",
         "file": str(recording.path),
         "bytes": recording.path.stat().st_size,

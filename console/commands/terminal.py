@@ -6,7 +6,7 @@ steer the terminal. Nothing is cut: where a table needs more than the width, its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,6 +15,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from console.renderables.plot import curve, stacked
+from playbooks.optlog import Record
+from playbooks.optlog.page import Bullets, Heading, Paragraph, page
 from playbooks.reports.document import Chart, Document, Facts, Table
 from playbooks.reports.documents import document
 from playbooks.reports.text import clean
@@ -38,23 +40,41 @@ def show_report(report: dict[str, Any]) -> None:
 
 def show_document(doc: Document) -> None:
     """Everything that the other formats have, for people at a terminal."""
-    page = Page()
+    shown = TerminalPage()
     for text in (doc.title, *doc.lead):
-        page.paragraph(text)
+        shown.paragraph(text)
     for bars in doc.bars:
-        page.lines(["", bars.title, *stacked(bars.parts, page.width)])
+        shown.lines(["", bars.title, *stacked(bars.parts, shown.width)])
     for table in doc.tables:
-        page.table(table)
+        shown.table(table)
     for chart in doc.charts:
-        page.lines(chart_lines(chart, page.width))
+        shown.lines(chart_lines(chart, shown.width))
     for facts in doc.facts:
-        page.facts(facts)
+        shown.facts(facts)
     if doc.sentences:
-        page.lines([""])
+        shown.lines([""])
     for text in doc.sentences:
-        page.paragraph(f"• {text}")
+        shown.paragraph(f"• {text}")
     for text in doc.warnings:
-        page.paragraph(f"note: {text}", "yellow")
+        shown.paragraph(f"note: {text}", "yellow")
+
+
+def show_records(records: Sequence[Record]) -> None:
+    """Records of the optimization log in full."""
+    shown = TerminalPage()
+    for record in records:
+        for block in page(record):
+            match block:
+                case Heading(text, level):
+                    shown.lines([""])
+                    shown.paragraph(text, "bold" if level < 3 else "bold dim")
+                case Paragraph(text):
+                    shown.paragraph(text)
+                case Bullets(items):
+                    for item in items:
+                        shown.paragraph(f"• {item}")
+                case Table():
+                    shown.table(block)
 
 
 class _Console(Console):
@@ -63,7 +83,7 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-class Page:
+class TerminalPage:
     """Standard output, for text that is not ours."""
 
     def __init__(self) -> None:

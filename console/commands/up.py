@@ -19,7 +19,7 @@ from console.commands.external import (
     PipelineParallel,
     TensorParallel,
 )
-from console.commands.options import Seed, command_options
+from console.commands.options import Readonly, Seed, command_options
 from console.commands.run_console import run_console
 from console.commands.serve import AllowHost, ApiKey, Host, Insecure
 from engine.errors import ConfigError
@@ -53,9 +53,7 @@ def up(
     demo: Annotated[
         bool, typer.Option("--demo", help="A scripted engine: no model, no torch.")
     ] = False,
-    readonly: Annotated[
-        bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
-    ] = False,
+    readonly: Readonly = False,
     port: Annotated[
         int | None, typer.Option("--port", help="Serve the OpenAI API too; 0 takes any free port.")
     ] = None,

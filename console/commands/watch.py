@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.appearance import Lang, Theme
-from console.commands.options import TokenVariable, command_options, duration
+from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
 from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
+    from console.app import Console
     from engine.remote.fleet.fleet import Fleet
-
-SCHEMA = 1
 
 
 @command_options()
@@ -53,9 +52,7 @@ def watch(
         int | None,
         typer.Option("--prometheus-port", help="Export the merged numbers on this loopback port."),
     ] = None,
-    readonly: Annotated[
-        bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
-    ] = False,
+    readonly: Readonly = False,
     lang: Lang = None,
     theme: Theme = None,
 ) -> None:
@@ -84,7 +81,6 @@ def watch(
             _stay(watched, output)
         else:
             from console.commands.run_console import run_console
-            from console.control.watching import build_watch
 
             run_console(build_watch(watched, readonly=readonly))
 
@@ -108,6 +104,16 @@ def _fleet(
     return attach_all(targets, INTERVAL_S if interval is None else interval)
 
 
+def build_watch(fleet: Fleet, **options: Any) -> Console:
+    """The console on external engines: one is shown at once, of several the fleet first. For the
+    options see build_app."""
+    from console.app import build_app
+    from engine.remote.fleet.fleet_engine import FleetEngine
+
+    engines = list(fleet.engines.values())
+    return build_app(engines[0] if len(engines) == 1 else FleetEngine(fleet), **options)
+
+
 def look(fleet: Fleet, interval: float | None) -> dict[str, Any]:
     """One scrape of every target, or two that are `interval` seconds apart."""
     import time
@@ -118,7 +124,7 @@ def look(fleet: Fleet, interval: float | None) -> dict[str, Any]:
         fleet.poll()
     try:
         return {
-            "schema": SCHEMA,
+            "schema": 1,
             "kind": "watch",
             "targets": [_target(engine) for engine in fleet.engines.values()],
             "groups": [_group(group) for group in fleet.groups()],

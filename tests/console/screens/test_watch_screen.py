@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from console.control.watching import build_watch
+from console.commands.watch import build_watch
 from console.renderables.fleet import FleetRow, GroupView, head, row_line, rows_of
 from console.renderables.lines import plain, width_of
 from console.renderables.screen_state import EnginePhase
