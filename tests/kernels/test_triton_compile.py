@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,25 @@ MOST_SHARED = 99 << 10
 """Shared memory that a program has on every GPU since Ampere."""
 
 
-def compiled(cases: str, capability: int, cache: Path) -> list[dict[str, Any]]:
-    """Rows of the report, made without the interpreter that this process is in."""
+CASES = {
+    "channel on Hopper": ("Case('int8_channel', zero_point=True)", 90),
+    "token on Ampere": ("Case('int8_token', page=32, head_dim=64, group=3)", 80),
+    "static on Ampere": ("Case('int8_static', head_dim=64, group=8)", 80),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each case's report, made without the interpreter that this process is in."""
+    cases = ", ".join(f"{name!r}: ({case}, {gpu})" for name, (case, gpu) in CASES.items())
     script = (
         "import json\n"
         "from kernels.triton.report import Case, rows\n"
-        f"print(json.dumps(list(rows([{cases}], {capability}))))"
+        f"cases = {{{cases}}}\n"
+        "print(json.dumps({name: list(rows([case], gpu)) for name, (case, gpu) in cases.items()}))"
     )
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    cache = str(tmp_path_factory.mktemp("triton"))
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": cache}
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment
     )
@@ -37,16 +47,9 @@ def compiled(cases: str, capability: int, cache: Path) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("cases", "capability"),
-    [
-        ("Case('int8_channel', zero_point=True)", 90),
-        ("Case('int8_token', page=32, head_dim=64, group=3), Case('int8_static', group=8)", 80),
-    ],
-    ids=["channel on Hopper", "token and static on Ampere"],
-)
-def test_kernels_compile_and_fit(cases: str, capability: int, tmp_path: Path) -> None:
-    table = compiled(cases, capability, tmp_path)
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_compile_and_fit(case: str, compiled: dict[str, list[dict[str, Any]]]) -> None:
+    table = compiled[case]
     names = {row["kernel"] for row in table}
     assert names >= {"write_tiles", "attend_tiles", "combine", "rotate_queries", "rms_norm"}
     assert {row["step"] for row in table if row["kernel"] == "attend_tiles"} == {

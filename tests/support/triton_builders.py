@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,21 @@ pytest.importorskip("triton", reason="Triton is not made for this platform")
 from kernels.triton.launch import is_interpreted
 
 DEVICE = "cpu" if is_interpreted() else "cuda"
+
+if is_interpreted():
+    from triton.runtime import interpreter
+
+    seen: set[str] = set()
+
+    def call(function: Any, *given: Any, **named: Any) -> Any:
+        """What a kernel calls. Triton patches the language again at every such call, a fifth of
+        the time; the launch has done so, and a module of its own library needs it once."""
+        if function.fn.__module__ not in seen:
+            seen.add(function.fn.__module__)
+            interpreter._patch_lang(function.fn)
+        return function.rewrite()(*given, **named)
+
+    interpreter.InterpretedFunction.__call__ = call
 
 
 def filled(
