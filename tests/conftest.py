@@ -6,11 +6,14 @@ On a CUDA machine, `TRITON_INTERPRET=0 pytest tests/kernels` compiles and runs t
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 import typer.main
 import typer.testing
+
+from engine.observing.host import silent
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -21,6 +24,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 """A process builds its commands once; here one would build them for every call."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def host_that_tells_nothing() -> Iterator[None]:
+    """Tests run side by side, with one thread each: what that does to an engine is no finding.
+
+    Tests of the witness itself bring a host of their own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.observing.host.witness.look", lambda *_: silent())
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

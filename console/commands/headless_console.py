@@ -104,6 +104,13 @@ class HeadlessConsole:
         driver = None if self.app is None else self.app._driver
         return driver if isinstance(driver, NullDriver) else None
 
+    def cpu_s(self) -> float | None:
+        """CPU seconds of its thread so far; None where a thread's cannot be read (macOS)."""
+        ident, clock_of = self._thread.ident, getattr(time, "pthread_getcpuclockid", None)
+        if ident is None or clock_of is None or not self._thread.is_alive():
+            return None
+        return time.clock_gettime(clock_of(ident))
+
     def _is_drawn(self) -> bool:
         up = self.app is not None and self.app.bridge.phase is EnginePhase.UP
         return up and self.driver is not None and self.driver.written > 0

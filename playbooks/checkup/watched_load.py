@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import theilslopes
 
 from engine.core import Engine, completion
-from engine.observing.host import HostEvidence, Look, Places, Witness
+from engine.observing.host import HostEvidence, Look
 from engine.observing.telemetry import STEP_PARTS, StepRecord
-from engine.paths import user_folder
 from engine.request import STAGES, SamplingParams
 from playbooks.checkup.client_view import client_facts
 from playbooks.diagnosis import Restarts, StepCurve
@@ -39,6 +37,7 @@ from playbooks.measure.bound import find_bound
 from playbooks.measure.profile import TextTarget
 from playbooks.measure.replaced import replaced
 from playbooks.measure.trial import steps_of
+from playbooks.measure.witnessed import witness_of
 from playbooks.steps.models import LoadStep
 
 CURVE_ROWS = (1, 2, 4, 8, 16)
@@ -228,14 +227,6 @@ def examine(
         facts["token_gain"] = curve.doubling_gain(max(facts["mean_running"] or 0, 1))
     parts = _step_parts(engine)
     return Examined(summary, facts, times, parts, result.interrupted)
-
-
-def witness_of(engine: Engine, look: Look | None = None) -> Witness:
-    """Of this process and the threads with which the engine computes, if it does on the CPU."""
-    threads = None
-    if engine.device == "cpu":
-        threads = engine.call(torch.get_num_threads)
-    return Witness(compute_threads=threads, places=Places(disk=user_folder()), look=look)
 
 
 def host_facts(host: HostEvidence) -> dict[str, Any]:

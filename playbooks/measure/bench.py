@@ -1,9 +1,9 @@
 """The closed-batch benchmark: a fixed set of requests, all submitted at once.
 
 It reports how fast they were served, and beside it the limit of this machine: the best rate
-at which any GEMM at hand runs this model's own shapes, measured in the same process. The
-`roofline_fraction` is what the whole engine reached of that limit, and it is the number that
-compares across machines.
+at which any GEMM at hand runs this model's own shapes, measured in the same process right before
+and right after each run. The `roofline_fraction` is what the whole engine reached of the mean of
+the two, and it is the number that compares across machines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,19 +25,29 @@ from engine.config import EngineConfig
 from engine.core import Completion, Engine, completion
 from engine.errors import ConfigError, EngineError
 from engine.request import SamplingParams
-from kernels.roofline import GemmRates, best_gemm_rate
+from kernels.roofline import best_gemm_rate
 from playbooks.load.lengths import Lognormal
 from playbooks.load.summary import latency_block
 from playbooks.measure.crosstalk import check_crosstalk
 from playbooks.measure.trial import warm_up
+from playbooks.measure.witnessed import host_report, less_disturbed, witness_of
 from playbooks.steps.models import BenchWork
 
 SCHEMA = 1
 LEAST_PAIRS = 3
 """Of runs without and with the console."""
+LIMIT_S = 0.8
+"""For a look at the machine's limit, about; there are two to each run."""
 
 
-Beside = Callable[[Engine], AbstractContextManager[object]]
+class Guest(Protocol):
+    """Something else that goes on in the process."""
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of its threads so far; None where that cannot be read."""
+
+
+Beside = Callable[[Engine], AbstractContextManager[Guest]]
 
 
 @dataclass(frozen=True)
@@ -107,9 +117,9 @@ def run_bench(
         work = make_work(spec, model.vocab, engine.scheduler.max_model_len)
         _refuse_misfits(engine, work)
         warm_up(engine)
-        rates = best_gemm_rate(engine.loaded.model.gemm_shapes())
-        runs, others = _runs(engine, work, rates, repeats, progress, beside)
+        runs, others = _runs(engine, work, repeats, progress, beside)
         cost = cost_of(runs, others) if others else {}
+        spans = [span for run in (*runs, *others) for span in run.pop("hosts")]
         runs.sort(key=lambda run: run["throughput"]["output_tok_s"])
         report = {
             "schema": SCHEMA,
@@ -119,11 +129,13 @@ def run_bench(
             "work": _describe(spec, work),
             **runs[len(runs) // 2],
             "repeats": [run["throughput"]["output_tok_s"] for run in runs],
+            "host": host_report(spans),
             **cost,
         }
         if probe is not None:
             with probe(engine):
-                _run(engine, work, rates, progress)
+                engine.reset()
+                _serve(engine, work, progress)
         if crosstalk:
             report["crosstalk"] = check_crosstalk(engine)
     return report
@@ -132,75 +144,112 @@ def run_bench(
 def _runs(
     engine: Engine,
     work: list[BenchRequest],
-    rates: GemmRates,
     repeats: int,
     progress: Callable[[int, int], None],
     beside: Beside | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Runs alone, and as many with `beside`, in turns: a slow minute meets both."""
     if beside is None:
-        return [_run(engine, work, rates, progress) for _ in range(repeats)], []
+        return [_believed(engine, work, progress) for _ in range(repeats)], []
     alone: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for pair in range(max(repeats, LEAST_PAIRS)):
         for watched in (False, True) if pair % 2 == 0 else (True, False):
-            with beside(engine) if watched else nullcontext():
-                run = _run(engine, work, rates, progress)
+            with beside(engine) if watched else nullcontext() as guest:
+                run = _run(engine, work, progress, guest)
             (others if watched else alone).append(run)
     return alone, others
 
 
+def _believed(
+    engine: Engine, work: list[BenchRequest], progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """A run, and once more where the machine took too much from it."""
+    return less_disturbed(lambda: _run(engine, work, progress), lambda run: run["hosts"])
+
+
 def cost_of(alone: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, Any]:
-    """Tokens a second of each pair, and 1 − with / without: the median over the pairs."""
-    pairs = [
-        (a["throughput"]["output_tok_s"], b["throughput"]["output_tok_s"])
-        for a, b in zip(alone, others, strict=True)
-    ]
-    costs = [1 - b / a for a, b in pairs]
+    """What the guest cost, by CPU time: its threads' share of the process's in each run with it,
+    and what a token took with it over what it took without, less 1, of each pair.
+
+    Medians. Tokens a second scatter by more than such costs on any machine that is not quiet;
+    CPU time does not care who else runs. None where a thread's CPU time cannot be read.
+    """
+    shares = [run["cpu"]["guest_share"] for run in others]
+    told = [share for share in shares if share is not None]
+    extra = [b["cpu"]["ms_per_token"] / a["cpu"]["ms_per_token"] - 1
+             for a, b in zip(alone, others, strict=True)]  # fmt: skip
     return {
-        "console_overhead": statistics.median(costs),
+        "console_overhead": statistics.median(told) if told else None,
         "console": {
-            "without_tok_s": [a for a, _ in pairs],
-            "with_tok_s": [b for _, b in pairs],
-            "lowest": min(costs),
-            "highest": max(costs),
+            "lowest": min(told, default=None),
+            "highest": max(told, default=None),
+            "cpu_per_token": statistics.median(extra),
+            "without_tok_s": [run["throughput"]["output_tok_s"] for run in alone],
+            "with_tok_s": [run["throughput"]["output_tok_s"] for run in others],
         },
     }
 
 
 def _run(
-    engine: Engine, work: list[BenchRequest], rates: GemmRates, progress: Callable[[int, int], None]
+    engine: Engine,
+    work: list[BenchRequest],
+    progress: Callable[[int, int], None],
+    guest: Guest | None = None,
 ) -> dict[str, Any]:
-    """One run, and what it measured."""
+    """One run between two looks at the machine's limit, and what it measured."""
     engine.reset()
+    with witness_of(engine) as beginning:
+        first = best_gemm_rate(engine.loaded.model.gemm_shapes(), budget_s=LIMIT_S)
     before = engine.runner.model.spent_ns()
-    start = time.monotonic()
-    done = _serve(engine, work, progress)
-    wall = time.monotonic() - start
+    cpu, guests = time.process_time(), guest_cpu(guest)
+    with witness_of(engine) as witness:
+        start = time.monotonic()
+        done = _serve(engine, work, progress)
+        wall = time.monotonic() - start
+    spent, spent_by_guest = time.process_time() - cpu, minus(guest_cpu(guest), guests)
     after = engine.runner.model.spent_ns()
+    with witness_of(engine) as end:
+        last = best_gemm_rate(engine.loaded.model.gemm_shapes(), budget_s=LIMIT_S)
     failed = [d for d in done if d.error or len(d.token_ids) == 0]
     if failed:
         raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
-    flops = needed_flops(engine, done, work)
+    flops, limit = needed_flops(engine, done, work), (first.best + last.best) / 2
     return {
         "wall_s": wall,
         "throughput": _throughput(done, wall),
         "latency": _latency(done),
         "kv": _kv(engine),
         "machine": {
-            "gemm_gflops": rates.best,
-            "gemm_by": rates.by,
-            "gemm_rates": rates.rates,
+            "gemm_gflops": limit,
+            "gemm_turns": [first.best, last.best],
+            "gemm_by": last.by,
+            "gemm_rates": last.rates,
             "cores": engine.telemetry.cores(),
             "device": engine.device,
             "kernels": engine.backend.name,
         },
         "gemm_gflop": flops / 1e9,
-        "roofline_fraction": flops / wall / (rates.best * 1e9),
+        "roofline_fraction": flops / wall / (limit * 1e9),
         "steps": _steps(engine, wall),
         "kernels": _kernels(before, after, wall),
         "memory": {"peak_rss_mib": peak_rss_mib()},
+        "cpu": {
+            "seconds": spent,
+            "ms_per_token": spent * 1e3 / sum(len(d.token_ids) for d in done),
+            "guest_share": None if spent_by_guest is None else spent_by_guest / spent,
+        },
+        "hosts": [beginning.evidence, witness.evidence, end.evidence],
     }
+
+
+def guest_cpu(guest: Guest | None) -> float | None:
+    """CPU seconds of its threads so far."""
+    return None if guest is None else guest.cpu_s()
+
+
+def minus(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
 
 
 def needed_flops(engine: Engine, done: list[Completion], work: list[BenchRequest]) -> float:

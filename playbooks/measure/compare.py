@@ -24,6 +24,7 @@ from playbooks.load.client import Progress as LoadProgress
 from playbooks.measure.arm_metrics import METRICS, Arm, effects_between, judge_goal
 from playbooks.measure.experiment import Experiment, ExperimentSize
 from playbooks.measure.trial import Trial, run_trial, warm_up
+from playbooks.measure.witnessed import host_report, less_disturbed
 from playbooks.reports import results
 from playbooks.steps.models import CompareStep, QualityStep
 
@@ -155,10 +156,13 @@ class _ComparisonRun:
         def show(progress: LoadProgress) -> None:
             self._progress(done + progress.done, total)
 
-        mix = self.experiment.mix(self.size, count)
+        mix, seed = self.experiment.mix(self.size, count), self.seed + repeat
         with Engine(arm.config, self._model(arm.config)) as engine:
             warm_up(engine)
-            trial = run_trial(engine, arrivals, mix, count, self.seed + repeat, on_progress=show)
+            trial = less_disturbed(
+                lambda: run_trial(engine, arrivals, mix, count, seed, on_progress=show),
+                lambda trial: [trial.host],
+            )
         self._done += count
         self._progress(self._done, total)
         return trial
@@ -245,6 +249,7 @@ def _report(run: _ComparisonRun, start: float) -> dict[str, Any]:
         "findings": findings(run, effects),
         "verdict": _verdict(goals),
         "metrics": {metric.name: metric.title for metric in METRICS},
+        "host": host_report([t.host for arm in arms for t in (*arm.batches, *arm.open_loops)]),
         "environment": environment(arms[0].config),
         "seconds": round(time.monotonic() - start, 1),
     }

@@ -32,6 +32,7 @@ from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.compare import environment
 from playbooks.measure.kernel_timer import ORDER, TimedOps
 from playbooks.measure.trial import Trial, run_trial, warm_up
+from playbooks.measure.witnessed import host_report
 from playbooks.steps.models import ProfileStep
 
 SCHEMA = 1
@@ -102,6 +103,7 @@ def run_profile(
         "steps": parts,
         "hot_spots": hot_spots(stages, parts),
         "warnings": warnings(trial),
+        "host": host_report([trial.host]),
         "trace": trace,
         "environment": environment(config),
         "seconds": round(time.monotonic() - start, 1),

@@ -22,6 +22,7 @@ from engine.request import FinishReason, SamplingParams
 from engine.stream import Stream
 from playbooks.diagnosis import Growth
 from playbooks.measure.leak_detector import Look, growth, look, objects, slope
+from playbooks.measure.witnessed import host_report, witness_of
 from playbooks.steps.models import SoakStep
 
 SCHEMA = 1
@@ -60,9 +61,10 @@ def run_soak(
     """On a running engine that nobody else uses. Raises EngineError when it stops."""
     start = time.monotonic()
     soak = _Soak(engine, spec, progress)
-    soak.waves()
-    grown = growth(soak.looks, soak.classes)
-    storms = list(soak.storms()) if spec.storms else []
+    with witness_of(engine) as witness:
+        soak.waves()
+        grown = growth(soak.looks, soak.classes)
+        storms = list(soak.storms()) if spec.storms else []
     for storm in storms:
         grown += [Growth(name, "ledger", n / storm.sent) for name, n in storm.left.items()
                   if name not in {g.what for g in grown}]  # fmt: skip
@@ -81,6 +83,7 @@ def run_soak(
         "held": soak.held,
         "storms": [asdict(storm) | {"clean": storm.clean} for storm in storms],
         "looks": [_row(look) for look in soak.looks],
+        "host": host_report([witness.evidence]),
         "seconds": round(time.monotonic() - start, 1),
     }
 

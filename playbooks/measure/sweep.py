@@ -26,6 +26,7 @@ from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
 from playbooks.measure.compare import environment
 from playbooks.measure.trial import Trial, run_trial, warm_up
+from playbooks.measure.witnessed import host_report, less_disturbed, most_lost
 from playbooks.measure.work import EvenPreset
 from playbooks.statistics.intervals import Interval, common_noise, positive_interval
 from playbooks.statistics.knee import (
@@ -94,6 +95,11 @@ class Point:
         return None
 
     @property
+    def lost(self) -> float:
+        """Of its machine, at worst."""
+        return most_lost([trial.host for trial in self.trials])
+
+    @property
     def bound_by(self) -> str:
         """kv | token_budget | compute | cap: what kept it from more."""
         kinds = []
@@ -117,6 +123,7 @@ class Point:
             "repeats": self.rates,
             "latency": {name: self.latency(name) for name in LATENCIES},
             "little_error": self.little_error,
+            "lost": self.lost,
             "counts": self.doubts is None,
             "doubts": self.doubts,
             "bound_by": self.bound_by,
@@ -204,6 +211,7 @@ def run_sweep(
         },
         "points": [point.to_dict() for point in rows],
         **outcome.to_dict(),
+        "host": host_report([trial.host for point in rows for trial in point.trials]),
         "environment": environment(config),
         "seconds": round(time.monotonic() - start, 1),
     }
@@ -229,7 +237,10 @@ class _Ladder:
         def show(progress: LoadProgress) -> None:
             self._progress(done + progress.done, self._total)
 
-        trial = run_trial(self._engine, Closed(batch), self._mix, count, seed, on_progress=show)
+        def measure() -> Trial:
+            return run_trial(self._engine, Closed(batch), self._mix, count, seed, on_progress=show)
+
+        trial = less_disturbed(measure, lambda trial: [trial.host])
         trial = _without_filler(trial, measured(self._spec, batch))
         self._done += count
         self._progress(self._done, self._total)
@@ -278,6 +289,14 @@ def judge(points: Sequence[Point], spec: SweepStep) -> SweepVerdict:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
         return SweepVerdict(
             reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts)
+        )
+    uneven = max(p.lost for p in good) - min(p.lost for p in good)
+    if uneven > NOISE:
+        return SweepVerdict(
+            reasons=(
+                f"the machine took {uneven:.0%} more from some points than from others, and a knee "
+                f"is a matter of {DOUBLING_GAIN:.0%}: measure again when it is quiet",
+            )
         )
     noise = common_noise([p.rates for p in good])
     if noise > NOISE:

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.core import Engine, completion
 from engine.errors import EngineError
+from engine.observing.host import HostEvidence
 from engine.observing.telemetry import STEP_PARTS
 from engine.request import SamplingParams
 from playbooks.load.arrivals import Arrivals
@@ -20,6 +21,7 @@ from playbooks.load.summary import summarize
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.load.workload import LoadSpec
 from playbooks.measure.bound import Bound, find_bound
+from playbooks.measure.witnessed import witness_of
 
 WARM_UP = (32, 4)
 """Prompt and output tokens of the request that goes before the first trial."""
@@ -55,6 +57,7 @@ class Trial:
     kv: dict[str, Any]
     bound: Bound
     weights_bytes: int
+    host: HostEvidence
 
     @property
     def records(self) -> list[RequestRecord]:
@@ -100,7 +103,8 @@ def run_trial(
     """
     engine.reset()
     spec = LoadSpec(arrivals, mix, requests=requests, seed=seed, ignore_eos=True)
-    result = run_load(target or EmbeddedTarget(engine, "trial"), spec, on_progress)
+    with witness_of(engine) as witness:
+        result = run_load(target or EmbeddedTarget(engine, "trial"), spec, on_progress)
     if result.interrupted:
         raise KeyboardInterrupt
     lost = [r for r in result.records if not r.completed]
@@ -118,6 +122,7 @@ def run_trial(
         kv=kv_facts(engine, int(steps.running.max(initial=0))),
         bound=find_bound(engine, steps.tokens, steps.ms, steps.running, steps.waiting),
         weights_bytes=engine.loaded.file_bytes,
+        host=witness.evidence,
     )
 
 

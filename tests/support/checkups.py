@@ -4,14 +4,11 @@ from pathlib import Path
 
 from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
-from engine.observing.host import silent
 from model_files import write_hf
-from playbooks.checkup.site import Alteration, Site
+from playbooks.checkup.site import Site
 from playbooks.steps.models import LoadStep, SoakStep
 
 LOAD = LoadStep(arrivals="closed:6", lengths="lognormal:14,10,0.3", requests=36, shared_prefix=8)
-QUIET = Alteration(look=silent)
-"""A host that tells nothing: tests have one thread, and others beside them."""
 SOAK = SoakStep(requests=54, waves=6)
 
 
@@ -31,4 +28,4 @@ def tiny_config(folder: Path, **settings) -> EngineConfig:
 
 
 def tiny_site(folder: Path, **settings) -> Site:
-    return Site(tiny_config(folder, **settings), alteration=QUIET)
+    return Site(tiny_config(folder, **settings))

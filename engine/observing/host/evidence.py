@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 DISTURBED = 0.05
 """A measurement that lost more of its machine than this is not to be believed as it stands."""
@@ -101,12 +100,4 @@ class HostEvidence:
         named = [f"{share:.0%} to {name}" for share, name in parts if share and share >= 0.005]
         by = ", ".join(f"{busy.name} ({busy.cores:.1f} cores)" for busy in self.busiest[:2])
         lost = ", ".join(named) or "nothing"
-        return f"{lost} (busiest: {by})" if by and self.others_share else lost
-
-    def to_dict(self) -> dict[str, Any]:
-        """For a report."""
-        row = asdict(self)
-        row["busiest"] = [asdict(busy) for busy in self.busiest]
-        return row | {
-            "others_share": self.others_share, "lost": self.lost, "disturbed": self.disturbed,
-        }  # fmt: skip
+        return f"{lost} (busiest: {by})" if by and (self.others_share or 0) >= 0.005 else lost

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from playbooks.reports.document import Column, Document, Table, percent, plain, whole
+from playbooks.reports.documents.parts import doubts, host_line
 
 SECONDS = Column("seconds", whole, True)
 
@@ -103,11 +104,13 @@ def soak_document(report: dict[str, Any]) -> Document:
             for row in report["grew"]]  # fmt: skip
     return Document(
         f"Soak: {report['verdict']}",
-        [f"{report['model']}, {report['served']} requests served, {report['seconds']:.0f} s"],
+        [f"{report['model']}, {report['served']} requests served, {report['seconds']:.0f} s",
+         host_line(report)],
+        warnings=doubts(report),
         tables=[slopes, _held(report["held"]), storms],
         sentences=grew or ["nothing grew, and nothing was left"],
         rows=report["looks"],
-    )
+    )  # fmt: skip
 
 
 def _held(held: dict[str, dict[str, int]]) -> Table:

@@ -15,7 +15,7 @@ from playbooks.reports.document import (
     size,
     whole,
 )
-from playbooks.reports.documents.parts import surroundings
+from playbooks.reports.documents.parts import doubts, host_line, surroundings
 from playbooks.statistics.intervals import P99_LEAST
 
 
@@ -30,6 +30,7 @@ def compare_document(report: dict[str, Any]) -> Document:
         surroundings(report),
         f"{work['lengths']}; {work['batch_requests']} requests at once for throughput{rate_text}; "
         f"{report['repeats']} repeats, seed {report['seed']}",
+        host_line(report),
     ]
     tables = [_arms(report), *_effect_tables(report)]
     if report["goals"]:
@@ -41,7 +42,7 @@ def compare_document(report: dict[str, Any]) -> Document:
         tables,
         _all_columns(report),
         sentences=report["findings"],
-        warnings=_too_few(report),
+        warnings=[*_too_few(report), *doubts(report)],
         rows=report["arms"],
     )
 

@@ -13,6 +13,7 @@ from playbooks.reports.document import (
     Facts,
     Line,
     Table,
+    change,
     duration,
     percent,
     plain,
@@ -22,6 +23,8 @@ from playbooks.reports.document import (
 from playbooks.reports.documents.parts import (
     PERCENTILES,
     counted,
+    doubts,
+    host_line,
     latency_table,
     surroundings,
     verdict_of,
@@ -45,14 +48,14 @@ def profile_document(report: dict[str, Any]) -> Document:
     lead = f"{work['arrivals']}, lengths {work['lengths']}, {work['requests']} requests"
     return Document(
         "Where the time goes",
-        [surroundings(report), f"{lead}, seed {work['seed']}"],
+        [surroundings(report), f"{lead}, seed {work['seed']}", host_line(report)],
         tables=[stages, parts],
         bars=[
             Bars("request time", [(row["stage"], row["share"]) for row in report["stages"]]),
             Bars("engine time", [(row["label"], row["share"]) for row in steps["parts"]]),
         ],
         sentences=report["hot_spots"],
-        warnings=report["warnings"],
+        warnings=[*report["warnings"], *doubts(report)],
         rows=report["stages"],
     )
 
@@ -88,9 +91,10 @@ def sweep_document(report: dict[str, Any]) -> Document:
     return Document(
         "Throughput and tail latency over the batch size",
         [surroundings(report), f"lengths {work['lengths']}, {work['repeats']} repeats, "
-                        f"seed {work['seed']}"],
+                        f"seed {work['seed']}", host_line(report)],
         tables=[table],
         charts=charts,
+        warnings=doubts(report),
         sentences=[verdict + "; ".join(report["reasons"])],
         rows=points,
     )  # fmt: skip
@@ -104,9 +108,11 @@ def bench_document(report: dict[str, Any]) -> Document:
             f"{report['model']} on {machine['device']} ({machine['kernels']} kernels, "
             f"{machine['cores']} cores), {work['requests']} requests, "
             f"{work['prompt_tokens'] or '?'} prompt and {work['output_tokens']} output tokens, "
-            f"{report['wall_s']:.1f} s"
+            f"{report['wall_s']:.1f} s",
+            host_line(report),
         ],
         tables=[latency_table(report["latency"])],
+        warnings=doubts(report),
         facts=[Facts("", list(_bench_facts(report)))],
         rows=[report],
     )
@@ -142,10 +148,11 @@ def _bench_facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield (
             "console",
             (
-                f"costs {report['console_overhead']:.1%} of the output tokens "
-                f"({cost['lowest']:.1%} to {cost['highest']:.1%} in {len(cost['with_tok_s'])} "
-                f"pairs of runs); a key is answered in {duration(keys['p50'])}, p90 "
-                f"{duration(keys['p90'])}"
+                f"takes {percent(report['console_overhead'])} of the CPU time "
+                f"({percent(cost['lowest'])} to {percent(cost['highest'])} in "
+                f"{len(cost['with_tok_s'])} pairs of runs; a token took "
+                f"{change(cost['cpu_per_token'])} CPU time); a key is answered in "
+                f"{duration(keys['p50'])}, p90 {duration(keys['p90'])}"
             ),
         )
     if "crosstalk" in report:

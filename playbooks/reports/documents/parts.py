@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from playbooks.reports.document import Column, Table, duration, whole
+from playbooks.reports.document import Column, Table, duration, percent, whole
 
 PERCENTILES = ("p50", "p90", "p99", "mean")
 
@@ -16,6 +16,20 @@ def surroundings(report: dict[str, Any]) -> str:
         f"{report['model']}, {env['device']} device, {env['threads']} threads, torch "
         f"{env['torch']}, {report['seconds']:.0f} s"
     )
+
+
+def host_line(report: Mapping[str, Any]) -> str:
+    """What the machine kept from what was measured."""
+    host = report.get("host") or {}  # reports of before have none
+    parts = (("others", "others_share"), ("steal", "steal_share"), ("quota", "throttled_share"))
+    told = [f"{name} {percent(host[key])}" for name, key in parts if host.get(key) is not None]
+    return f"lost to the machine: {', '.join(told) or 'not told here'}"
+
+
+def doubts(report: Mapping[str, Any]) -> list[str]:
+    """Warnings: why the figures are marked."""
+    doubt = (report.get("host") or {}).get("doubt")
+    return [doubt] if doubt else []
 
 
 def latency_table(blocks: Mapping[str, Mapping[str, Any]]) -> Table:

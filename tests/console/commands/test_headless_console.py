@@ -57,11 +57,30 @@ def test_a_console_that_fails_says_so(engine, monkeypatch):
         pass
 
 
-def test_the_cost_is_the_median_over_pairs():
-    def runs(*rates):
-        return [{"throughput": {"output_tok_s": rate}} for rate in rates]
+def test_the_cost_is_the_median_share_of_the_cpu_time_and_not_of_tokens():
+    def runs(*rows):
+        return [
+            {
+                "throughput": {"output_tok_s": rate},
+                "cpu": {"ms_per_token": ms, "guest_share": share},
+            }
+            for rate, ms, share in rows
+        ]
 
-    cost = cost_of(runs(100.0, 200.0, 400.0), runs(98.0, 190.0, 404.0))
+    alone = runs((100.0, 10.0, None), (200.0, 5.0, None), (400.0, 2.0, None))
+    others = runs((98.0, 10.1, 0.02), (90.0, 5.2, 0.03), (404.0, 2.1, 0.01))
+    cost = cost_of(alone, others)
     assert cost["console_overhead"] == pytest.approx(0.02)
-    assert cost["console"]["lowest"] == pytest.approx(-0.01)
-    assert cost["console"]["highest"] == pytest.approx(0.05)
+    assert (cost["console"]["lowest"], cost["console"]["highest"]) == (0.01, 0.03)
+    assert cost["console"]["cpu_per_token"] == pytest.approx(0.04)
+    untold = cost_of(alone, runs((98.0, 10.1, None), (90.0, 5.2, None), (404.0, 2.1, None)))
+    assert untold["console_overhead"] is None
+    assert untold["console"]["cpu_per_token"] == pytest.approx(0.04)
+
+
+def test_a_console_knows_its_threads_cpu_time(engine):
+    with HeadlessConsole(engine) as console:
+        first = console.cpu_s()
+        console.press("3")
+        assert first is None or console.cpu_s() > first > 0
+    assert console.cpu_s() is None

@@ -27,6 +27,7 @@ class FakePoint:
     p99: float | None = None
     doubts: str | None = None
     spread: float = 0.001
+    lost: float = 0.0
 
     @property
     def rates(self):
@@ -67,9 +68,20 @@ def test_an_objective_that_nothing_meets_leaves_no_cap():
     assert largest_under(points(), 1e6, "e2e_ms")[0] == 128
 
 
+def unevenly_disturbed():
+    rows = points()
+    rows[3].lost = 0.4
+    return rows
+
+
+def test_what_all_points_lost_alike_hides_no_knee():
+    assert judge(points(lost=0.4), SPEC).knee == judge(points(), SPEC).knee
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
+        (unevenly_disturbed(), "the machine took 40% more from some points"),
         (points(lambda n: float(n)), "no knee up to batch 128"),
         (points(spread=0.2), "too noisy"),
         (points(doubts="Little's law is off by 30%"), "0 points count"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from checkups import QUIET, tiny_config, tiny_folder
+from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError, EngineError
 from engine.execution.load import load_model
 from playbooks.checkup.site import Site, UrlSite
@@ -90,7 +90,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def site(model):
     config = tiny_config(model)
-    return Site(config, load_model(config), QUIET)
+    return Site(config, load_model(config))
 
 
 def book(text=FOUR):
