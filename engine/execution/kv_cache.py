@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import psutil
 import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.calibration import Calibration, needs_calibration, unused_lanes
+from engine.observing.machine import available_memory
 from engine.scheduling.plan import KvFacts
 from kernels.layout import FORMATS, HP, LayerKv, PageLayout
 from kernels.memory import take, zeros
@@ -130,7 +130,7 @@ def memory_for(config: EngineConfig, device: str = "cpu") -> int:
         return config.kv_memory
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0] * FREE_MEMORY_SHARE)
-    return int(psutil.virtual_memory().available * FREE_MEMORY_SHARE)
+    return int(available_memory() * FREE_MEMORY_SHARE)
 
 
 def _size(size: int, up: bool = False) -> str:

@@ -6,6 +6,7 @@ The cpuset needs no reading: the scheduler's affinity has it already.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,32 @@ def cpu_quota(root: Path = ROOT, own: Path = OWN) -> CpuQuota | None:
 
 def memory_limit(root: Path = ROOT, own: Path = OWN) -> int | None:
     """Bytes; None where there is no limit."""
-    texts = (
-        _text(folder / name)
-        for folder in _folders("memory", root, own)
-        for name in ("memory.max", "memory.limit_in_bytes")
+    return min((limit for _, limit in _limits(root, own)), default=None)
+
+
+def memory_room(root: Path = ROOT, own: Path = OWN) -> int | None:
+    """Bytes that may still be taken, with what the kernel gives back at once (file pages that are
+    not in use); None where there is no limit."""
+    return min(
+        (max(0, limit - _held(folder)) for folder, limit in _limits(root, own)), default=None
     )
-    sizes = [int(text) for text in texts if text.isdigit()]
-    return min((size for size in sizes if size < UNLIMITED), default=None)
+
+
+def _limits(root: Path, own: Path) -> Iterator[tuple[Path, int]]:
+    """Each group that has one, and it: from memory.high on the group stands still."""
+    for folder in _folders("memory", root, own):
+        names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+        sizes = [_size(_text(folder / name)) for name in names]
+        sizes.append(_counts(folder / "memory.stat").get("hierarchical_memory_limit"))
+        limit = min((size for size in sizes if size), default=UNLIMITED)
+        if limit < UNLIMITED:
+            yield folder, limit
+
+
+def _held(folder: Path) -> int:
+    stat = _counts(folder / "memory.stat")
+    current = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
+    return (_size(current) or 0) - stat.get("total_inactive_file", stat.get("inactive_file", 0))
 
 
 def throttled_share(before: CpuQuota | None, after: CpuQuota | None) -> float | None:
@@ -56,11 +76,11 @@ def throttled_share(before: CpuQuota | None, after: CpuQuota | None) -> float | 
 
 def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
     """This process's group and those around it, in whatever hierarchy has the controller."""
-    for line in _text(own).splitlines():
+    for line in (_text(own) or "0::/").splitlines():
         _, names, path = (*line.split(":", 2), "", "")[:3]
         if names and controller not in names.split(","):
             continue
-        bases = (root / names, root / controller) if names else (root, root / "unified")
+        bases = (root / names, *_mounted(controller, root)) if names else (root, root / "unified")
         base = next((base for base in bases if base.is_dir()), None)
         if base is None:
             continue
@@ -74,20 +94,37 @@ def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
             here = here.parent
 
 
+def _mounted(controller: str, root: Path) -> list[Path]:
+    """Where v1 has it: `cpu`, `cpu,cpuacct` or `cpuacct,cpu`."""
+    try:
+        return sorted(path for path in root.iterdir() if controller in path.name.split(","))
+    except OSError:
+        return []
+
+
 def _quota(folder: Path) -> CpuQuota | None:
     quota, period, *_ = (*_text(folder / "cpu.max").split(), "", "")
     if not quota:
         quota, period = (_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    if not (quota.isdigit() and period.isdigit() and int(period)):
+    time, of = _size(quota), _size(period)
+    if not time or not of:
         return None  # "max", or -1
-    rows = (line.split() for line in _text(folder / "cpu.stat").splitlines())
-    counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
-    cores = int(quota) / int(period)
-    return CpuQuota(cores, counts.get("nr_periods"), counts.get("nr_throttled"))
+    counts = _counts(folder / "cpu.stat")
+    return CpuQuota(time / of, counts.get("nr_periods"), counts.get("nr_throttled"))
+
+
+def _counts(path: Path) -> dict[str, int]:
+    rows = (line.split() for line in _text(path).splitlines())
+    return {row[0]: n for row in rows if len(row) == 2 and (n := _size(row[1])) is not None}
+
+
+def _size(text: str) -> int | None:
+    """A whole number that the kernel can mean."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
+        return os.fsdecode(path.read_bytes()).strip()
+    except OSError:
         return ""

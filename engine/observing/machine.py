@@ -17,7 +17,7 @@ from functools import cache
 
 import psutil
 
-from engine.observing.cgroup import cpu_quota
+from engine.observing.cgroup import cpu_quota, memory_room
 from engine.observing.gpu import gpus
 from engine.snapshot import AllocatorState, GpuState
 
@@ -64,7 +64,7 @@ class Machine:
             first = cards[0] if cards else GpuState(0)
             self._state = MachineState(
                 rss_bytes=int(self._process.memory_info().rss),
-                available_bytes=int(psutil.virtual_memory().available),
+                available_bytes=available_memory(),
                 cpu_percent=float(self._process.cpu_percent()),
                 device_used_bytes=first.memory_used_bytes,
                 device_total_bytes=first.memory_total_bytes,
@@ -85,6 +85,12 @@ def cores() -> int:
     shown = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = cpu_quota()
     return min(shown or 1, math.ceil(quota.cores) if quota is not None else shown or 1)
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: of the machine's, no more than the container's."""
+    free, room = int(psutil.virtual_memory().available), memory_room()
+    return free if room is None else min(free, room)
 
 
 def torch_cuda() -> AllocatorState | None:

@@ -15,6 +15,7 @@ import psutil
 from engine.core import Engine
 from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
+from engine.observing.machine import available_memory
 from engine.remote.address import SameHost, bearer
 from engine.remote.answer import end_of
 from engine.request import FinishReason, SamplingParams
@@ -139,7 +140,7 @@ class EmbeddedSide(Side):
         found = [Gauge("KV memory that nobody owns", max(lost, 0), cache.bytes, exact=True)]
         if self._shows_process:
             rss = self._process.memory_info().rss
-            room = rss + psutil.virtual_memory().available
+            room = rss + available_memory()
             found.append(Gauge("resident memory of the process", rss, room))
         return found
 

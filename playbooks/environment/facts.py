@@ -296,12 +296,14 @@ def cpu() -> CpuFacts:
 def memory() -> MemoryFacts:
     import psutil
 
+    from engine.observing.machine import available_memory
+
     whole, swap = psutil.virtual_memory(), _tried(psutil.swap_memory)
     folder = next((p for p in (user_folder(), *user_folder().parents) if p.exists()), Path("/"))
     disk = _tried(lambda: shutil.disk_usage(folder))
     return MemoryFacts(
         total=int(whole.total),
-        available=int(whole.available),
+        available=available_memory(),
         swap_used=int(swap.used) if swap else None,
         limit=cgroup.memory_limit(),
         disk_free=disk.free if disk else None,

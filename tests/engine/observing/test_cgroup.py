@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.observing import machine
-from engine.observing.cgroup import CpuQuota, cpu_quota, memory_limit, throttled_share
+from engine.observing.cgroup import CpuQuota, cpu_quota, memory_limit, memory_room, throttled_share
 
 
 def place(tmp_path, own, files):
@@ -39,6 +39,12 @@ V1 = "4:memory:/job\n1:cpu,cpuacct:/job\n0::/\n"
         (V1, {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "100000"}, None),
         (V2, {"kube/pod/cpu.max": "50000 0"}, None),
         (V2, {"kube/pod/cpu.max": ""}, None),
+        ("3:cpu,cpuacct:/job\n", {"cpuacct,cpu/job/cpu.cfs_quota_us": "50000",
+                                  "cpuacct,cpu/job/cpu.cfs_period_us": "100000"}, 0.5),
+        ("0::/\u00e9\n", {"\u00e9/cpu.max": "50000 100000"}, 0.5),
+        ("0::/a:b\n", {"a:b/cpu.max": "50000 100000"}, 0.5),
+        ("", {"cpu.max": "50000 100000"}, 0.5),  # no /proc
+        (V2, {"kube/pod/cpu.max": "9" * 400 + " 100000"}, None),
         ("", {}, None),
         ("nonsense\n", {"cpu.max": "x y"}, None),
     ],
@@ -68,10 +74,42 @@ def test_throttling_is_counted_between_two_readings(tmp_path):
         (V1, {"memory/job/memory.limit_in_bytes": "9223372036854771712",
               "memory/memory.limit_in_bytes": "2048"}, 2048),
         (V1, {"memory/job/memory.limit_in_bytes": "9223372036854771712"}, None),
+        (V2, {"kube/pod/memory.max": "4096", "kube/pod/memory.high": "2048"}, 2048),
+        (V2, {"kube/pod/memory.max": "max", "kube/memory.high": "2048"}, 2048),
+        (V1, {"memory/job/memory.limit_in_bytes": "9223372036854771712",  # of a group not seen
+              "memory/job/memory.stat": "cache 1\nhierarchical_memory_limit 2048\n"}, 2048),
+        (V2, {"kube/pod/memory.max": "9" * 50}, None),
     ],
 )  # fmt: skip
 def test_the_least_memory_counts(tmp_path, own, files, limit):
     assert memory_limit(*place(tmp_path, own, files)) == limit
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "room"),
+    [
+        (V2, {"kube/pod/memory.max": "4096", "kube/pod/memory.current": "3000",
+              "kube/pod/memory.stat": "anon 1\ninactive_file 500\n"}, 1596),
+        (V2, {"kube/pod/memory.max": "4096", "kube/pod/memory.current": "1000",
+              "kube/memory.max": "8192", "kube/memory.current": "8000"}, 192),
+        (V1, {"memory/job/memory.limit_in_bytes": "4096",
+              "memory/job/memory.usage_in_bytes": "3000",
+              "memory/job/memory.stat": "inactive_file 9\ntotal_inactive_file 500\n"}, 1596),
+        (V2, {"kube/pod/memory.high": "4096", "kube/pod/memory.current": "5000"}, 0),
+        (V2, {"kube/pod/memory.max": "max", "kube/pod/memory.current": "5000"}, None),
+    ],
+)  # fmt: skip
+def test_what_may_still_be_taken_is_what_the_tightest_group_leaves(tmp_path, own, files, room):
+    assert memory_room(*place(tmp_path, own, files)) == room
+
+
+def test_memory_is_no_more_than_the_containers(monkeypatch):
+    monkeypatch.setattr(machine, "memory_room", lambda: 1000)
+    assert machine.available_memory() == 1000
+    monkeypatch.setattr(machine, "memory_room", lambda: None)
+    assert machine.available_memory() > 1000
+    monkeypatch.setattr(machine, "memory_room", lambda: 1 << 60)
+    assert 1000 < machine.available_memory() < 1 << 60
 
 
 def test_a_part_of_a_core_is_one_core(monkeypatch):
