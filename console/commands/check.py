@@ -21,6 +21,7 @@ from engine.errors import ConfigError
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site, UrlSite
     from playbooks.runs.events import Event
+    from playbooks.runs.history import History
 
 
 class Required(StrEnum):
@@ -78,6 +79,17 @@ def check(
         list[str] | None,
         typer.Option("--withhold", help="As if this metric could not be measured; repeatable."),
     ] = None,
+    usual: Annotated[
+        str | None,
+        typer.Option(
+            "--usual",
+            metavar="FILE|none",
+            help="Figures of healthy runs that this one is held against (else your own).",
+        ),
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="What this run measures is usual from now on.")
+    ] = False,
 ) -> None:
     """Run a playbook: steps, gates and a diagnosis, with a report whatever happens.
 
@@ -96,7 +108,14 @@ def check(
     book = with_parameters(spec.load(playbook), parameters or [])
     held = tuple(part.strip() for text in withhold or () for part in text.split(","))
     options = CheckOptions(
-        time_budget, held, inject, folder, not output.no_log, keep_going, require.value
+        time_budget,
+        held,
+        inject,
+        folder,
+        not output.no_log,
+        keep_going,
+        require.value,
+        _history(usual, accept),
     )
     where = _where(target, api, token, engine)
     check_options(book, where, options)
@@ -107,6 +126,19 @@ def check(
     output.note(f"report in {report['folder']}")
     interrupted = report["state"] == "interrupted"
     raise typer.Exit(Exit.INTERRUPTED if interrupted else OF_VERDICT[report["verdict"]])
+
+
+def _history(usual: str | None, accept: bool) -> History | None:
+    from playbooks.runs.history import History
+    from playbooks.usual import own_place
+
+    if usual == "none":
+        if accept:
+            raise ConfigError("check: --accept keeps this run's figures, --usual none keeps none")
+        return None
+    if usual is not None and not usual.endswith(".json"):
+        raise ConfigError(f"--usual {usual}: expected a file that ends in .json, or none")
+    return History(Path(usual) if usual is not None else own_place(), accept)
 
 
 def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Site | UrlSite:

@@ -84,7 +84,9 @@ class RunManager:
     def _run(self, run: PlaybookRun) -> dict[str, Any]:
         """On the thread. The steps' engines share the weights of the console's own."""
         from playbooks.checkup.site import Site
+        from playbooks.runs.history import History
         from playbooks.runs.runner import CheckOptions, run_playbook
+        from playbooks.usual import own_place
 
         app, engine = self._app, self._app.bridge.engine
         _until_idle(app, run)
@@ -99,8 +101,9 @@ class RunManager:
                 told.add(event.id)
                 raise Cancelled("cancelled in the console")
 
+        options = CheckOptions(usual=History(own_place()))
         site = Site(engine.config, getattr(engine, "loaded", None))
-        return run_playbook(run.playbook, site, CheckOptions(), listen)
+        return run_playbook(run.playbook, site, options, listen)
 
     def _took(self, run: PlaybookRun, event: Event) -> None:
         run.take(event, self._app.clock())

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Container, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, EngineError
 from playbooks.checkup.site import Site, UrlSite
-from playbooks.diagnosis import FACTS, INCONCLUSIVE, Evidence, Finding, diagnose
+from playbooks.diagnosis import FACTS, HISTORY, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
 from playbooks.reports.folder import ReportFolder, own_folder
 from playbooks.reports.text import json_values
@@ -31,14 +31,18 @@ from playbooks.runs.events import (
     ignore,
 )
 from playbooks.runs.gates import NOT_TOLD, judge_all, worst
+from playbooks.runs.history import History, run_of
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.runs.view import INSIDE, OUTSIDE, View
 from playbooks.steps.metrics import RENAMED
 from playbooks.steps.models import LoadStep
+from playbooks.usual import KeptRun, better, figures_of
 
 SCHEMA = 1
 NOT_AVAILABLE, SKIPPED, ERROR, INTERRUPTED = "not available", "skipped", "error", "interrupted"
+SHORT = ("load", "profile")
+"""Kinds of steps that are run once more before they are called slower than usual."""
 COUNTS_AS = {NOT_AVAILABLE: INCONCLUSIVE, INTERRUPTED: INCONCLUSIVE}
 log = logging.getLogger("evewatch.playbooks")
 
@@ -59,6 +63,8 @@ class CheckOptions:
     """After a failed step; None: as the playbook says."""
     require: str = OUTSIDE
     """inside: against a URL, what only the inside of an engine tells counts as missing."""
+    usual: History | None = None
+    """Where the figures of healthy runs are; None: this one is held against none, and not kept."""
 
 
 class BudgetSpent(Exception):
@@ -91,6 +97,8 @@ def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOpti
                 f"withhold {name}: nothing in {playbook.name} looks at it; it looks at "
                 f"{', '.join(sorted(playbook.judged))}"
             )
+    if options.usual is not None:
+        options.usual.check()
     if options.inject is not None:
         if isinstance(target, UrlSite):
             raise ConfigError("inject: faults go into the embedded engine only, not behind a URL")
@@ -113,6 +121,8 @@ class _PlaybookRun:
     wall: float = field(default_factory=time.time)
     problem: str | None = None
     """What ended the run before its end."""
+    today: KeptRun | None = None
+    """Its figures, once all steps are done."""
 
     # --- the run ----------------------------------------------------------------------------
 
@@ -121,6 +131,7 @@ class _PlaybookRun:
         try:
             self._prepare()
             self._all_steps()
+            self._hold_against_usual()
             self.state = "done"
         except KeyboardInterrupt as error:
             self.state, self.problem = INTERRUPTED, str(error) or "interrupted"
@@ -135,6 +146,8 @@ class _PlaybookRun:
         report["files"] = [str(path) for path in self.folder.files]
         self.folder.finish(report)
         self._keep_log(report)
+        if self.today is not None and self.options.usual is not None:
+            self.options.usual.keep(self.today, report["verdict"])
         self.listener(PlaybookEnded(report))
         return report
 
@@ -161,6 +174,39 @@ class _PlaybookRun:
             stop = not going if step.stop_on_fail is None else step.stop_on_fail
             if stop and row["verdict"] in ("fail", ERROR):
                 stopped = SKIPPED, f"{step.id} failed and the rest was to wait"
+
+    def _hold_against_usual(self) -> None:
+        """What looks slower is measured once more: a disturbance passes, a slower engine stays."""
+        history = self.options.usual
+        if history is None or self.options.inject is not None:
+            return
+        where = self.target
+        settings, url = (
+            (where.config.to_dict(), None) if isinstance(where, Site) else (None, where.spec.base)
+        )
+        self.today = run_of(self.playbook, settings, url, self.steps, self.evidence)
+        found = history.beside(self.today, self.evidence)
+        if found is not None and found.slower:
+            slow = {one.name.partition(".")[0] for one in found.slower}
+            figures = better(self.today.figures, self._once_more(slow))
+            self.today = replace(self.today, figures=figures)
+            found = history.beside(self.today, self.evidence)
+        self.evidence = self.evidence.having({"usual": found})
+
+    def _once_more(self, names: Container[str]) -> dict[str, float]:
+        """Figures of the short ones of these steps; none of one that fails or has no time."""
+        figures: dict[str, float] = {}
+        for step in self.playbook.steps:
+            left = self._left(step)
+            if step.id not in names or step.kind not in SHORT or (left is not None and left <= 0):
+                continue
+            try:
+                outcome = self._call(step)
+            except (BudgetSpent, ConfigError, EngineError) as error:
+                log.info("%s once more: %s", step.id, error)
+            else:
+                figures |= figures_of([{"id": step.id, "metrics": outcome.metrics}])
+        return figures
 
     def _why_not(self, step: PlaybookStep) -> tuple[str, str] | None:
         """(verdict, reason) for a step that is not to be run, or None."""
@@ -286,6 +332,8 @@ class _PlaybookRun:
         if not self.playbook.diagnose or self.state == "running":
             return []
         planned = self.view.planned(self._done(), self.evidence)
+        if planned and self.evidence.usual is not None:
+            planned |= set(HISTORY)
         return diagnose(self.evidence, planned) if planned else []
 
     def _done(self) -> set[str]:
