@@ -41,6 +41,9 @@ HARMLESS = frozenset(_OTHER.split())
 """About training, generation, labels or software; so are keys that begin with _ (the library's
 own) or end in dropout."""
 
+PARTS = ("is_causal", "causal", "use_rope", "use_rotary", "use_rms_norm", "use_gated_mlp")
+"""What the decoder has, whatever the spelling of who says that a model goes without it."""
+
 _COMPUTES = re.compile(
     "att|rope|rotary|norm|scal|softcap|multipl|bias|act|expert|moe|rout|window|chunk|layer|head|"
     "mlp|ffn|resid|embed|logit|clip|qk|quant|lora|adapter|posit|alibi|theta|kv|config|map|hidden|"
@@ -98,13 +101,17 @@ class HfConfig:
 
     def _family(self) -> str:
         kind = self._keys.value("model_type")
-        named = self._keys.value("architectures") or [CLASSES.get(str(kind), "")]
-        if kind not in FAMILIES or named != [CLASSES[kind]]:
+        family = kind if isinstance(kind, str) and kind in FAMILIES else None
+        named = self._keys.value("architectures")
+        if family is None or (named and named != [CLASSES[family]]):
+            what = (
+                ", ".join(map(str, named)) if isinstance(named, list) and named else named or kind
+            )
             raise ModelError(
-                f"{self.where}: architecture {named[0] or kind!r} is not supported as model_type "
+                f"{self.where}: architecture {what!r} is not supported as model_type "
                 f"{kind!r}; supported: {', '.join(FAMILIES)} for text generation"
             )
-        return str(kind)
+        return family
 
     def _refuse_variants(self) -> None:
         keys = self._keys
@@ -124,6 +131,9 @@ class HfConfig:
             self._whole_rotation(keys, key)
         for key in ("embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale"):
             keys.only(key, 1, 1.0)
+        for key in PARTS:
+            if keys.value(key) is False:
+                raise keys.refused(key)
         keys.only("is_decoder", True)
         keys.only("mlp_bias")
 
@@ -170,6 +180,11 @@ class HfConfig:
         keys = self._keys
         positions = keys.get("max_position_embeddings", int)
         layers = keys.value("layer_types") or ["full_attention"]
+        if not isinstance(layers, list) or len(layers) not in (
+            1,
+            keys.get("num_hidden_layers", int),
+        ):
+            raise ModelError(f"{self.where}: layer_types is not a list of one kind for each layer")
         odd = [kind for kind in layers if kind not in ("full_attention", "sliding_attention")]
         if odd:
             raise ModelError(f"{self.where}: layer_types: {odd[0]!r} is not supported")
@@ -185,9 +200,15 @@ class HfConfig:
         rest = [key for key in self._keys.rest(HARMLESS)
                 if not key.startswith("_") and not key.endswith(("dropout", "pdrop"))]  # fmt: skip
         for key in rest:
-            if _COMPUTES.search(key.lower()):
+            if _computes(key, self._keys.value(key)):
                 raise self._keys.refused(key)
         return [f"{self.where}: {key} is not known and was left alone" for key in rest]
+
+
+def _computes(key: str, value: Any) -> bool:
+    """The key is about the computation, or one inside its table is."""
+    inner = value.items() if isinstance(value, dict) else ()
+    return bool(_COMPUTES.search(key.lower())) or any(_computes(k, v) for k, v in inner)
 
 
 def _flat(where: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from engine.text.pieces import BYTE_CHARS, pieces_of, take_first_space
 
 TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
-    "<|return|>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "</s>",
+    "<|return|>", "<|eot|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>",
+    "<｜end▁of▁sentence｜>", "</s>",
 )  # fmt: skip
 """End an answer when the chat template writes them, whatever a file says of its EOS: conversions
 often name only the base model's."""

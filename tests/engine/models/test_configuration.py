@@ -84,6 +84,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "rope_scaling: attention_factor",
     ),
     "another epsilon": ({"layer_norm_eps": 1e-3}, "layer_norm_eps"),
+    "classes as a table": ({"architectures": {"a": 1}}, "architecture"),
+    "a class as a text": ({"architectures": "LlamaForCausalLM"}, "'LlamaForCausalLM'"),
+    "two classes": ({"architectures": ["LlamaForCausalLM", "Mine"]}, "Mine"),
+    "a family as a list": ({"model_type": ["llama"]}, "architecture"),
+    "kinds of too few layers": ({"layer_types": ["full_attention"] * 3}, "layer_types"),
+    "kinds of layers as a text": ({"layer_types": "full_attention"}, "layer_types"),
+    "no mask": ({"is_causal": False}, "is_causal"),
+    "no positions": ({"use_rope": False}, "use_rope"),
+    "in a table that nobody knows": ({"my": {"own": {"rope_theta": 5.0}}}, "my"),
     "not known by anybody": ({"residual_gate_scale": 0.5}, "residual_gate_scale"),
 }
 
