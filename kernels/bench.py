@@ -24,6 +24,7 @@ from kernels.cpu.build import load
 from kernels.dispatch import select
 from kernels.errors import KernelError
 from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
+from kernels.roofline import memory_read_rate
 from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight, Rope
 
 COLD_BYTES = 96 << 20
@@ -51,7 +52,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Case:
+class TimedCall:
     """One row of the table."""
 
     op: str
@@ -94,17 +95,9 @@ def measure_roof() -> Roof:
     """Multiply-adds from registers, and reading memory, both in C."""
     library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
     threads, rounds = torch.get_num_threads(), 1 << 22
-    data = torch.ones(COLD_BYTES // 2)
     fma = min(measure(lambda: library.multiply_add(ctypes.c_int64(rounds), threads)))
-    read = min(
-        measure(
-            lambda: library.read_all(
-                ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(len(data)), threads
-            )
-        )
-    )
     flops = 2 * library.multiply_adds() * rounds * threads
-    return Roof(4 * len(data) / read, flops / fma)
+    return Roof(memory_read_rate() or 0.0, flops / fma)
 
 
 def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
@@ -123,7 +116,7 @@ def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
     return LayerKv(layout, raw, slab, slab.clone(), lanes, scale, scale)
 
 
-def cache_cases(run: Operations, name: str, sizes: Sizes) -> Iterator[Case]:
+def cache_cases(run: Operations, name: str, sizes: Sizes) -> Iterator[TimedCall]:
     """Decode of every sequence at once, then one prompt in one piece."""
     s, tokens = sizes, max(sizes.context, sizes.prompt)
     each = tokens // s.page + 1
@@ -161,20 +154,20 @@ def cache_cases(run: Operations, name: str, sizes: Sizes) -> Iterator[Case]:
         moved = one.layout.bytes_per_token * read + 2 * 4 * q.numel()
         flops = 4 * keys * s.query_heads * s.head_dim
         written = 4 * qkv.numel() + 4 * q.numel() + one.layout.bytes_per_token * rows
-        yield Case(f"append {label}", name, append, Work(written, 3 * qkv.numel()))
-        yield Case(f"attend {label}", name, attend, Work(moved, flops))
+        yield TimedCall(f"append {label}", name, append, Work(written, 3 * qkv.numel()))
+        yield TimedCall(f"attend {label}", name, attend, Work(moved, flops))
 
 
-def row_cases(run: Operations, rows: int, sizes: Sizes) -> Iterator[Case]:
+def row_cases(run: Operations, rows: int, sizes: Sizes) -> Iterator[TimedCall]:
     x, weight = torch.randn(rows, sizes.hidden), torch.ones(sizes.hidden)
     pair = torch.randn(rows, 2 * sizes.mlp)
-    yield Case(
+    yield TimedCall(
         f"rms_norm {rows}",
         "f32",
         lambda: run.rms_norm(x, weight, 1e-5),
         Work(8 * x.numel(), 4 * x.numel()),
     )
-    yield Case(
+    yield TimedCall(
         f"silu_mul {rows}",
         "f32",
         lambda: run.silu_mul(pair),
@@ -182,7 +175,7 @@ def row_cases(run: Operations, rows: int, sizes: Sizes) -> Iterator[Case]:
     )
 
 
-def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[Case]:
+def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[TimedCall]:
     """hidden -> 2 · mlp, with cold weights."""
     n, k = 2 * sizes.mlp, sizes.hidden
     if encoding in FLOAT:
@@ -198,10 +191,10 @@ def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[Case]
             return run.linear(x, next(turn))
 
         moved = raw.nbytes + 4 * rows * (n + k)
-        yield Case(f"linear {rows}", encoding, call, Work(moved, 2 * rows * n * k))
+        yield TimedCall(f"linear {rows}", encoding, call, Work(moved, 2 * rows * n * k))
 
 
-def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[Case]:
+def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[TimedCall]:
     for name in formats:
         yield from cache_cases(run, name, sizes)
     for rows in (1, sizes.sequences, 256):

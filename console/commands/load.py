@@ -28,7 +28,7 @@ from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
 
 if TYPE_CHECKING:
-    from playbooks.load.client import Progress
+    from playbooks.load.client import LoadProgress
     from playbooks.load.targets import Target
     from playbooks.load.workload import LoadSpec
 
@@ -191,7 +191,7 @@ def exit_code(report: dict[str, Any]) -> Exit:
     return OF_VERDICT[report["verdict"]]
 
 
-def progress_text(progress: Progress) -> str:
+def progress_text(progress: LoadProgress) -> str:
     """Rate, in flight, p99 so far."""
     from playbooks.load.summary import latency_block
     from playbooks.reports.document import duration as milliseconds

@@ -7,10 +7,7 @@ console pays nothing. In a line of fixed columns a translation gets the cells of
 
 from __future__ import annotations
 
-import gettext
-import io
 import re
-import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -66,26 +63,12 @@ def read_po(text: str) -> dict[str, str]:
     return found
 
 
-def compiled(catalogue: Mapping[str, str]) -> bytes:
-    """The same as a .mo file, which is what gettext reads."""
-    rows = sorted({"": "Content-Type: text/plain; charset=UTF-8\n", **catalogue}.items())
-    keys, values = ([text.encode() for text in column] for column in zip(*rows, strict=True))
-    head, size = 28, 8 * len(rows)
-    offset, table = head + 2 * size, b""
-    for column in (keys, values):
-        for text in column:
-            table += struct.pack("<II", len(text), offset)
-            offset += len(text) + 1
-    start = struct.pack("<7I", 0x950412DE, 0, len(rows), head, head + size, 0, offset)
-    return start + table + b"".join(text + b"\0" for text in (*keys, *values))
-
-
 # --- translating -----------------------------------------------------------------------------
 
 
 class Catalogue:
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._exact = gettext.GNUTranslations(io.BytesIO(compiled(texts)))
+        self._exact = texts
         # The form that says most comes first: "{} of {}" would fit half of all texts.
         forms = sorted((k for k in texts if _PLACE in k), key=lambda k: -len(k))
         self._forms = [(_form(key), texts[key]) for key in forms]
@@ -93,12 +76,12 @@ class Catalogue:
     def text(self, text: str) -> str:
         if not _LETTER.search(text) or _NUMBER.fullmatch(text):
             return text
-        found = self._exact.gettext(text)
-        if found != text:
-            return found
+        if text in self._exact:
+            return self._exact[text]
         for form, translation in self._forms:
             if match := form.fullmatch(text):
-                return translation.format(*(self._exact.gettext(part) for part in match.groups()))
+                parts = (self._exact.get(part, part) for part in match.groups())
+                return translation.format(*parts)
         return text
 
     def span(self, span: Span) -> Span:

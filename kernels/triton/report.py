@@ -52,7 +52,7 @@ USAGE = re.compile(r"REG:(\d+).*?STACK:(\d+).*?LOCAL:(\d+)")
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     """One attention layer in one format."""
 
     fmt: str = "int8_channel"
@@ -95,12 +95,12 @@ class Compiled:
 
 
 CASES = [
-    *(Case(fmt) for fmt in FORMATS),
-    Case(zero_point=True),
-    Case("int8_token", zero_point=True),
-    Case(page=32, group=8),
-    Case(head_dim=64, group=3),
-    Case(head_dim=64, page=32, group=1),
+    *(AttentionCase(fmt) for fmt in FORMATS),
+    AttentionCase(zero_point=True),
+    AttentionCase("int8_token", zero_point=True),
+    AttentionCase(page=32, group=8),
+    AttentionCase(head_dim=64, group=3),
+    AttentionCase(head_dim=64, page=32, group=1),
 ]
 
 
@@ -158,7 +158,7 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     return int(match[1]), int(match[2]) + int(match[3])
 
 
-def launches(case: Case, capability: int = CAPABILITY) -> Iterator[tuple[str, Launch]]:
+def launches(case: AttentionCase, capability: int = CAPABILITY) -> Iterator[tuple[str, Launch]]:
     """All that a layer launches, and in what kind of step: a split decode, or a prefill."""
     for kind, rows in (("decode", [1, 1]), ("prefill", [3 * case.page])):
         step = KvStep.build(
@@ -178,7 +178,7 @@ def launches(case: Case, capability: int = CAPABILITY) -> Iterator[tuple[str, La
     yield "any", rowwise.silu_launch(torch.zeros(2, 3072), torch.zeros(2, 1536))
 
 
-def rows(cases: list[Case], capability: int) -> Iterator[dict[str, Any]]:
+def rows(cases: list[AttentionCase], capability: int) -> Iterator[dict[str, Any]]:
     """One row for each kernel that is not the same as an earlier one."""
     seen = set()
     for case in cases:

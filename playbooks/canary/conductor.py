@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from engine.errors import EngineError
-from playbooks.canary.events import Beat, Decided, Listener, Looked, Phase, StageBegan
+from playbooks.canary.events import Beat, Decided, Listener, Phase, StageBegan
 from playbooks.canary.evidence import CanaryEvidence, GaugeSeries, Sample
 from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.canary.plan import CanaryPlan
@@ -225,7 +225,6 @@ class Conductor:
         if self.baseline_faults >= plan.faults and stage.action is not CanaryAction.ROLL_BACK:
             self.ended_by = f"the baseline itself has had {self.baseline_faults} engine faults"
             stage.action = CanaryAction.INCONCLUSIVE
-        self._tell(Looked(stage.number, stage.share, stage.action, tuple(stage.rulings)))
         if stage.action is CanaryAction.HOLD:
             self._decide(stage, CanaryAction.HOLD, stage.rulings)
 

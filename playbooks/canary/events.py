@@ -1,12 +1,10 @@
-"""What a canary tells whoever watches it: the command's progress line, and the screen."""
+"""What a canary tells whoever watches it while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-from playbooks.canary.rules import CanaryAction, Ruling
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,6 @@ class Beat:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A look has been taken."""
-
-    stage: int
-    share: float
-    action: CanaryAction
-    rulings: tuple[Ruling, ...]
-
-
-@dataclass(frozen=True)
 class Decided:
     """The traffic moves, or the canary ends."""
 
@@ -61,10 +49,5 @@ class Decided:
     """As in the report's `decisions`."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    report: dict[str, Any]
-
-
-Event = Phase | StageBegan | Beat | Looked | Decided | Ended
+Event = Phase | StageBegan | Beat | Decided
 Listener = Callable[[Event], None]

@@ -20,7 +20,7 @@ from engine.errors import ConfigError
 from engine.execution.load import load_model
 from engine.models import LoadedModel
 from playbooks.canary.conductor import Conductor
-from playbooks.canary.events import Ended, Listener, Phase
+from playbooks.canary.events import Listener, Phase
 from playbooks.canary.fair_scheduler import FairScheduler, FairSchedulerThread
 from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.report import logger, make_report
@@ -99,9 +99,7 @@ async def conduct(
     changed = {key: {"before": before, "after": after} for key, before, after in changes}
     around = environment(config or EngineConfig(device="auto"))
     seconds = time.monotonic() - start
-    report = make_report(made[0], action, described, changed, around, seconds)
-    listener(Ended(report))
-    return report
+    return make_report(made[0], action, described, changed, around, seconds)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,8 @@ from playbooks.environment.facts import with_versions
 from playbooks.environment.step import examine as examine_machine
 from playbooks.measure.profile import TextTarget
 from playbooks.measure.soak import grown_of, run_soak
+from playbooks.steps import Progress
 from playbooks.steps.models import LoadStep, SoakStep
-
-Progress = Callable[[int, int], None]
 
 
 def examine_site(site: Site, load: LoadStep, progress: Progress = lambda *_: None) -> Examined:

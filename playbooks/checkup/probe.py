@@ -6,7 +6,6 @@ full `evewatch quality` has to prove that a format is good.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.core import Engine, completion
@@ -20,13 +19,13 @@ from playbooks.quality.controls import plain_arm
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.scoring import Text, score
 from playbooks.quality.suspects import Suspect, find_suspects
+from playbooks.steps import Progress
 
 SCHEMA = 1
 TOKENS = 192
 SEED = 77
 CLIENTS = 6
 SUSPECTS = 4
-Progress = Callable[[int, int], None]
 
 
 def run_probe(site: Site, progress: Progress = lambda *_: None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +26,7 @@ from engine.request import STAGES, SamplingParams
 from playbooks.checkup.client_view import client_facts
 from playbooks.diagnosis import Restarts, StepCurve
 from playbooks.load.arrivals import Closed
-from playbooks.load.client import LoadResult, run_load
-from playbooks.load.client import Progress as LoadProgress
+from playbooks.load.client import LoadProgress, LoadResult, run_load
 from playbooks.load.prompts import TextPrompts
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import summarize
@@ -38,6 +37,7 @@ from playbooks.measure.profile import TextTarget
 from playbooks.measure.replaced import replaced
 from playbooks.measure.trial import steps_of
 from playbooks.measure.witnessed import witness_of
+from playbooks.steps import Progress
 from playbooks.steps.models import LoadStep
 
 CURVE_ROWS = (1, 2, 4, 8, 16)
@@ -45,7 +45,6 @@ CURVE_PROMPT, CURVE_OUTPUT, CURVE_ROUNDS = 4, 5, 3
 LATE = {"p50": (25.0, 0.10), "mean": (50.0, 0.25)}
 """Milliseconds that the generator may be late, or this share of the TTFT where that is more: a
 thread of this process may wait for the interpreter, and for a core that others have."""
-Progress = Callable[[int, int], None]
 
 
 # --- watching ------------------------------------------------------------------------------

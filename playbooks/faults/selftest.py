@@ -18,12 +18,12 @@ from playbooks.checkup.checkup import gather, version_facts
 from playbooks.checkup.site import Site
 from playbooks.diagnosis import HEALTHY, Evidence, Finding, diagnose
 from playbooks.faults.faults import FAULTS, Ground, check_fault, inject
+from playbooks.steps import Progress
 from playbooks.steps.models import LoadStep, SoakStep
 
 SCHEMA = 1
 LOAD = LoadStep(arrivals="closed:6", lengths="lognormal:56,16,0.3", requests=30, shared_prefix=20)
 SOAK = SoakStep(requests=96, waves=8)
-Progress = Callable[[int, int], None]
 Row = dict[str, Any]
 
 

@@ -58,7 +58,7 @@ class LoadResult:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoadProgress:
     """A look at a run while it goes on. `done` counts failures too."""
 
     elapsed_s: float
@@ -82,7 +82,7 @@ class LoadRun:
         self,
         target: Target,
         spec: LoadSpec,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
         on_record: Callable[[RequestRecord, int], None] | None = None,
     ) -> None:
         self._target, self._spec = target, spec
@@ -247,10 +247,10 @@ class LoadRun:
             if self._on_progress is not None and beat % BEATS_PER_PROGRESS == 0:
                 self._on_progress(self._progress())
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> LoadProgress:
         elapsed = (now_ns() - self.result.start) / 1e9
         done = len(self.result.records)
-        return Progress(
+        return LoadProgress(
             elapsed, self._sent, done, self._failed, self._spec.requests, self._ttft, self._e2e
         )
 
@@ -258,7 +258,7 @@ class LoadRun:
 def run_load(
     target: Target,
     spec: LoadSpec,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
     on_record: Callable[[RequestRecord, int], None] | None = None,
 ) -> LoadResult:
     """Run a load to its end on an event loop of its own, in the calling thread.

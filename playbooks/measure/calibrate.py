@@ -30,6 +30,7 @@ from engine.text.tokenizer import Tokenizer
 from playbooks.quality.arm import QualityArm
 from playbooks.quality.cases import read_cases
 from playbooks.quality.passkey import sentences
+from playbooks.steps import Progress
 
 SCHEMA = 1
 LONGEST = 8192
@@ -37,7 +38,6 @@ LONGEST = 8192
 SHORTEST = 512
 SEED = 1000
 """Other sentences than the quality check uses: it must not test on what was calibrated on."""
-Progress = Callable[[int, int], None]
 
 
 def run_calibration(

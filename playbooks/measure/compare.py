@@ -20,17 +20,17 @@ from engine.execution import load as setup
 from engine.execution.load import load_model
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed, Gamma
-from playbooks.load.client import Progress as LoadProgress
+from playbooks.load.client import LoadProgress
 from playbooks.measure.arm_metrics import METRICS, Arm, effects_between, judge_goal
 from playbooks.measure.experiment import Experiment, ExperimentSize
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed
 from playbooks.reports import results
+from playbooks.steps import Progress
 from playbooks.steps.models import CompareStep, QualityStep
 
 SCHEMA = 1
 DEFAULTS = CompareStep()
-Progress = Callable[[int, int], None]
 JudgeQuality = Callable[[EngineConfig], dict[str, Any]]
 """Settings of an arm to the report of its quality check."""
 

@@ -8,7 +8,6 @@ forward pass into its kernels. The hot spots are said in words.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from engine.models import LoadedModel
 from engine.observing.telemetry import STEP_PARTS, STEPS_KEPT
 from engine.request import STAGES, SamplingParams
 from playbooks.load.arrivals import parse_arrivals
-from playbooks.load.client import Progress as LoadProgress
+from playbooks.load.client import LoadProgress
 from playbooks.load.mix import parse_mix
 from playbooks.load.prompts import TextPrompts
 from playbooks.load.summary import latency_block
@@ -33,6 +32,7 @@ from playbooks.measure.compare import environment
 from playbooks.measure.kernel_timer import ORDER, TimedOps
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.witnessed import host_report
+from playbooks.steps import Progress
 from playbooks.steps.models import ProfileStep
 
 SCHEMA = 1
@@ -54,7 +54,6 @@ LABELS = {
     "apply": "applying",
     "telemetry": "telemetry",
 }
-Progress = Callable[[int, int], None]
 
 
 class TextTarget(EmbeddedTarget):

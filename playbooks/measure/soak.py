@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from engine.stream import Stream
 from playbooks.diagnosis import Growth
 from playbooks.measure.leak_detector import Look, growth, look, objects, slope
 from playbooks.measure.witnessed import host_report, witness_of
+from playbooks.steps import Progress
 from playbooks.steps.models import SoakStep
 
 SCHEMA = 1
@@ -36,7 +37,6 @@ CANCEL_EVERY = 3
 ANSWER_S = 120.0
 STORM = 24
 TIMEOUT_S = 0.002
-Progress = Callable[[int, int], None]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed
-from playbooks.load.client import Progress as LoadProgress
+from playbooks.load.client import LoadProgress
 from playbooks.load.mix import Mix, Preset, parse_mix
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
@@ -37,6 +37,7 @@ from playbooks.statistics.knee import (
     knee,
     segmented_fit,
 )
+from playbooks.steps import Progress
 from playbooks.steps.models import SweepStep
 
 SCHEMA = 1
@@ -47,7 +48,6 @@ NOISE = 0.15
 """Throughput known no better than this hides the gain that is looked for."""
 LEAST_POINTS = 4
 LATENCIES = ("e2e_ms", "ttft_ms", "tpot_ms", "queue_ms")
-Progress = Callable[[int, int], None]
 
 
 def measured(spec: SweepStep, batch: int) -> int:

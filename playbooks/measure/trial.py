@@ -14,7 +14,7 @@ from engine.observing.host import HostEvidence
 from engine.observing.telemetry import STEP_PARTS
 from engine.request import SamplingParams
 from playbooks.load.arrivals import Arrivals
-from playbooks.load.client import LoadResult, Progress, run_load
+from playbooks.load.client import LoadProgress, LoadResult, run_load
 from playbooks.load.mix import Mix
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import summarize
@@ -95,7 +95,7 @@ def run_trial(
     requests: int,
     seed: int,
     target: EmbeddedTarget | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> Trial:
     """Serve `requests` requests on a running engine that nobody else uses.
 

@@ -30,7 +30,7 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
     watch = Watch()
     spec = _spec(replace(params, duration_s=clock.shortened(params.duration_s)))
 
-    def show(seen: client.Progress) -> None:
+    def show(seen: client.LoadProgress) -> None:
         clock.show(seen.done, seen.total or 0)
 
     with watch.on(site):

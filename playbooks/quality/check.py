@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,8 @@ from playbooks.quality.passkey import ANSWER_TOKENS, Cell, grid
 from playbooks.quality.report import findings
 from playbooks.quality.scoring import score
 from playbooks.quality.suspects import find_suspects
+from playbooks.steps import Progress
 from playbooks.steps.models import QualityStep
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

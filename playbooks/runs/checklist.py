@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from engine.errors import ConfigError
 from engine.models import LoadedModel
 from engine.snapshot import Snapshot, SourceState
 from playbooks.load.arrivals import Closed
-from playbooks.load.client import Progress as LoadProgress
+from playbooks.load.client import LoadProgress
 from playbooks.load.mix import parse_mix
 from playbooks.measure.trial import run_trial, warm_up
+from playbooks.steps import Progress
 
 SCHEMA = 1
 REQUESTS = 100
@@ -36,7 +37,6 @@ LOOK_EVERY_S = 0.1
 POLL_EVERY_S = 1.0
 SETTLE_S = 5.0
 """For the engine to come to rest after the traffic."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

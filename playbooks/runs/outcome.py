@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Progress = Callable[[int, int], None]
+from playbooks.steps import Progress
 
 
 @dataclass(frozen=True)

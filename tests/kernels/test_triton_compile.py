@@ -22,9 +22,9 @@ MOST_SHARED = 99 << 10
 
 
 CASES = {
-    "channel on Hopper": ("Case('int8_channel', zero_point=True)", 90),
-    "token on Ampere": ("Case('int8_token', page=32, head_dim=64, group=3)", 80),
-    "static on Ampere": ("Case('int8_static', head_dim=64, group=8)", 80),
+    "channel on Hopper": ("AttentionCase('int8_channel', zero_point=True)", 90),
+    "token on Ampere": ("AttentionCase('int8_token', page=32, head_dim=64, group=3)", 80),
+    "static on Ampere": ("AttentionCase('int8_static', head_dim=64, group=8)", 80),
 }
 
 
@@ -34,7 +34,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
     cases = ", ".join(f"{name!r}: ({case}, {gpu})" for name, (case, gpu) in CASES.items())
     script = (
         "import json\n"
-        "from kernels.triton.report import Case, rows\n"
+        "from kernels.triton.report import AttentionCase, rows\n"
         f"cases = {{{cases}}}\n"
         "print(json.dumps({name: list(rows([case], gpu)) for name, (case, gpu) in cases.items()}))"
     )
@@ -64,7 +64,7 @@ def test_kernels_compile_and_fit(case: str, compiled: dict[str, list[dict[str, A
 
 def test_nothing_is_compiled_under_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    from kernels.triton.report import Case, rows
+    from kernels.triton.report import AttentionCase, rows
 
     with pytest.raises(KernelError, match="TRITON_INTERPRET is set"):
-        next(rows([Case()], 90))
+        next(rows([AttentionCase()], 90))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.remote.metrics.metrics_page import Page
@@ -56,16 +57,14 @@ class Adapter:
         return read(page, self.names)
 
 
-def prefixed(prefix: str, *names: str) -> tuple[str, ...]:
-    return tuple(prefix + name for name in names)
+def prefixed(prefix: str) -> Callable[..., tuple[str, ...]]:
+    """A function that puts it before names."""
+    return lambda *names: tuple(prefix + name for name in names)
 
 
 def vllm_names(prefix: str) -> Names:
     """vLLM's names, newest first; LMDeploy took them over, TensorRT-LLM for the most part."""
-
-    def named(*names: str) -> tuple[str, ...]:
-        return prefixed(prefix, *names)
-
+    named = prefixed(prefix)
     return Names(
         running=named("num_requests_running"),
         waiting=named("num_requests_waiting"),

@@ -62,10 +62,7 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 53 else None
 
 
-def _named(*names: str) -> tuple[str, ...]:
-    return prefixed("llamacpp:", *names)
-
-
+_named = prefixed("llamacpp:")
 LLAMACPP = LlamaCpp(
     name="llamacpp",
     title="llama.cpp server",

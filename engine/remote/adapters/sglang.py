@@ -20,10 +20,7 @@ class Sglang(Adapter):
         return scrape
 
 
-def _named(*names: str) -> tuple[str, ...]:
-    return prefixed("sglang:", *names)
-
-
+_named = prefixed("sglang:")
 SGLANG = Sglang(
     name="sglang",
     title="SGLang",

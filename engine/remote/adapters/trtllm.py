@@ -9,10 +9,7 @@ from engine.remote.adapters.base import INSIDE, Adapter, prefixed, vllm_names
 _SHARED = vllm_names("trtllm_")
 
 
-def _named(*names: str) -> tuple[str, ...]:
-    return prefixed("trtllm_", *names)
-
-
+_named = prefixed("trtllm_")
 TRTLLM = Adapter(
     name="trtllm",
     title="TensorRT-LLM",

@@ -11,7 +11,7 @@ from console.commands.canary import event_text
 from console.exits import Exit
 from engine.errors import ConfigError
 from model_files import write_hf
-from playbooks.canary.events import Beat, Decided, Ended, Phase
+from playbooks.canary.events import Beat, Decided, Phase, StageBegan
 from playbooks.optlog import OptLog
 from report_schemas import violations
 
@@ -104,4 +104,4 @@ def test_what_is_told_while_it_runs():
     decided = Decided({"title": "hold at 10 %", "why": "too few"})
     assert event_text(decided) == ("canary: hold at 10 %: too few", True)
     assert event_text(Phase("load", "both sides"))[1]
-    assert event_text(Ended({})) == ("", False)
+    assert event_text(StageBegan(1, 0.1, 4)) == ("", False)

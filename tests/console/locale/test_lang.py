@@ -67,14 +67,12 @@ def test_english_is_left_alone():
         st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
     )
 )
-def test_a_catalogue_reads_as_gettext_reads_it(texts):
+def test_a_catalogue_reads_what_was_written(texts):
     def quoted(text):
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     po = "\n\n".join(f"msgid {quoted(k)}\nmsgstr {quoted(v)}" for k, v in texts.items())
     assert lang.read_po(po) == texts
-    exact = lang.Catalogue(texts)._exact
-    assert all(exact.gettext(key) == value for key, value in texts.items())
 
 
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs GNU gettext")

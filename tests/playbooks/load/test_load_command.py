@@ -16,7 +16,7 @@ from console.commands.load import exit_code, progress_text
 from console.commands.terminal import show_report
 from load_stub import StubServer, timed
 from model_files import write_hf
-from playbooks.load.client import Progress
+from playbooks.load.client import LoadProgress
 from waiting import CEILING_S
 
 
@@ -159,12 +159,12 @@ def test_exit_codes():
 
 
 def test_the_progress_line_says_rate_in_flight_and_p99():
-    many = Progress(10.0, 300, 280, 0, 1000, [100.0] * 280, [1500.0] * 280)
+    many = LoadProgress(10.0, 300, 280, 0, 1000, [100.0] * 280, [1500.0] * 280)
     assert progress_text(many) == (
         "10 s  280 of 1000 done  30.0 requests/s  20 in flight  TTFT p50 100 ms p99 100 ms  "
         "E2E p99 1.50 s"
     )
-    few = Progress(0.0, 3, 2, 1, None, [100.0], [200.0])
+    few = LoadProgress(0.0, 3, 2, 1, None, [100.0], [200.0])
     assert progress_text(few).endswith("TTFT p50 100 ms p99 –  E2E p99 –  1 failed")
     assert progress_text(few).startswith("0 s  2 done  0.0 requests/s  1 in flight")
 
