@@ -49,6 +49,10 @@ def check(
     target: Target = "embedded",
     api: Api = "completions",
     token: Token = None,
+    pid: Annotated[
+        int | None,
+        typer.Option("--pid", help="The target's process here, if its port does not tell."),
+    ] = None,
     time_budget: Annotated[
         float | None, duration("--time-budget", "For all of it, like 90s or 20m.")
     ] = None,
@@ -117,7 +121,7 @@ def check(
         require.value,
         _history(usual, accept),
     )
-    where = _where(target, api, token, engine)
+    where = _where(target, api, token, pid, engine)
     check_options(book, where, options)
     ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
     with ended, StatusLine(output.quiet) as line:
@@ -141,8 +145,12 @@ def _history(usual: str | None, accept: bool) -> History | None:
     return History(Path(usual) if usual is not None else own_place(), accept)
 
 
-def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Site | UrlSite:
+def _where(
+    target: str, api: str, token: str | None, pid: int | None, engine: EngineFlags
+) -> Site | UrlSite:
     if target == "embedded":
+        if pid is not None:
+            raise ConfigError("--pid: the embedded engine is this process; it is for --target URL")
         from engine.models import resolve
         from playbooks.checkup.site import Site
 
@@ -152,8 +160,8 @@ def _where(target: str, api: str, token: str | None, engine: EngineFlags) -> Sit
     from playbooks.checkup.site import UrlSite
 
     engine.refuse_at(target)
-    site = UrlSite(target, api, token)
-    site.spec  # noqa: B018 - refuses an address that cannot be
+    site = UrlSite(target, api, token, pid)
+    site.witness()  # refuses an address that cannot be, and a pid that is nobody's
     return site
 
 

@@ -9,6 +9,8 @@ THROTTLED = 0.10
 """Of the periods of a CPU quota; more are no chance."""
 CONTENDED = 0.15
 """Of the CPU time that the engine asked for, lost to others or to the hypervisor."""
+WANTED = 0.25
+"""Cores that the process must have asked for, on average: who asks for little loses little."""
 IDLE = 0.25
 """Of its cores: where so many stand idle nobody takes them away."""
 MISSING_IDLE = 0.4
@@ -43,6 +45,8 @@ def host_contended(e: Evidence) -> Finding | None:
     """Others on its cores, or on the hypervisor's."""
     assert e.host is not None
     host = e.host
+    if host.cpu_s is not None and host.cpu_s + (host.wait_s or 0.0) < WANTED * host.seconds:
+        return None
     others = host.others_share or 0.0
     if host.cores and host.idle_cores is not None and host.idle_cores >= IDLE * host.cores:
         others = 0.0  # it waited for a moment here and there, and not for want of cores

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import torch
 
 from engine.core import Engine
-from engine.observing.host import DISTURBED, HostEvidence, Look, Places, Witness
+from engine.errors import ConfigError
+from engine.observing.host import DISTURBED, HostEvidence, Look, Places, Witness, pid_behind
+from engine.observing.host.processes import read
 from engine.paths import user_folder
 
 SHARES = ("others_share", "steal_share", "throttled_share", "memory_pressure")
@@ -25,6 +27,17 @@ def witness_of(engine: Engine, look: Look | None = None) -> Witness:
     `look`: another host than this one."""
     threads = engine.call(torch.get_num_threads) if engine.device == "cpu" else None
     return Witness(compute_threads=threads, places=Places(disk=user_folder()), look=look)
+
+
+def witness_at(origin: str, pid: int | None = None) -> Witness | None:
+    """Of the process that answers at http://HOST:PORT; None where it is not on this machine.
+
+    Raises ConfigError for a pid that is nobody's.
+    """
+    if pid is not None and read(pid) is None:
+        raise ConfigError(f"--pid {pid}: no process of this machine has it")
+    found = pid if pid is not None else pid_behind(origin)
+    return None if found is None else Witness(found, places=Places(disk=user_folder()))
 
 
 def less_disturbed(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from playbooks.checkup.site import UrlSite
-from playbooks.checkup.watched_load import lateness
+from playbooks.checkup.watched_load import host_facts, lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
 from playbooks.load.endpoint import Endpoint
@@ -33,7 +34,8 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
     def show(seen: client.LoadProgress) -> None:
         clock.show(seen.done, seen.total or 0)
 
-    with watch.on(site):
+    witness = site.witness()
+    with watch.on(site), witness or nullcontext():
         result = client.run_load(Endpoint(site.spec), spec, show)
     summary = summarize(result)
     facts = {
@@ -41,6 +43,7 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         "generator_late_ms": lateness(summary),
         **({"prefix_expected": 0.0} if not spec.shared_prefix else {}),
         **from_snapshots(watch.series),
+        **(host_facts(witness.evidence) if witness is not None else {}),
     }
     live = len(watch.live)
     note = f"{summary['requests']['sent']} requests, {live} live snapshots"

@@ -34,7 +34,7 @@ class HostEvidence:
     wait_s: float | None = None
     """Its threads' time in the run queue: ready to run, and not running."""
     others_s: float | None = None
-    """CPU time that others had on its cores."""
+    """CPU time that others had on its cores; who sends the load, this process, is not counted."""
     idle_cores: float | None = None
     """Of its cores, those that nobody used; mean."""
     steal_share: float | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -109,14 +109,13 @@ def _sockets(pid: int, root: Path) -> Iterator[str]:
             yield link[8:-1]
 
 
-def local_port(host: str, port: int) -> int | None:
-    """The port, where the host is this machine by its loopback; else None."""
-    try:
-        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4]
-    except OSError:
-        return None
-    loopback = str(address[0]).startswith("127.") or address[0] == "::1"
-    return port if loopback else None
+def pid_behind(origin: str, root: Path = PROC) -> int | None:
+    """The process that answers at http://HOST:PORT, where that is this machine by its loopback
+    address; None: it is elsewhere, or may not be known."""
+    parts = urlsplit(origin)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
+    return listening_pid(port, root) if local else None
 
 
 def text_of(path: Path) -> str:

@@ -74,7 +74,7 @@ def look(pid: int, places: Places = HERE) -> Reading:
     processes = table(proc)
     members = {pid} & processes.keys()
     if members and pid != os.getpid():
-        members = family(pid, processes)
+        members = family(pid, processes) - family(os.getpid(), processes)
     allowed = _allowed(own)
     return Reading(
         time.monotonic(),

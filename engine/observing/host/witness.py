@@ -95,11 +95,12 @@ class _Span:
         self.first = self.last = first
         self._jumps = self._wait = 0.0
         self._involuntary = 0
-        self._cpu = 0.0
+        self._cpu = self._generator = 0.0
         self._faults = 0
         self._told_wait = True
         self._took: dict[tuple[int, int], float] = defaultdict(float)
-        """CPU seconds of other processes, by pid and start."""
+        """CPU seconds of other processes, by pid and start; not of this one, which sends the load
+        to another."""
         self._names: dict[tuple[int, int], str] = {}
 
     def take(self, now: Reading) -> None:
@@ -127,6 +128,8 @@ class _Span:
             if pid in now.own:
                 self._cpu += spent
                 self._faults += row.major_faults - (old.major_faults if same and old else 0)
+            elif pid == os.getpid():
+                self._generator += spent
             elif spent > 0:
                 self._took[pid, row.started] += spent
                 self._names[pid, row.started] = row.name
@@ -147,7 +150,7 @@ class _Span:
             threads=len(last.threads) or None,
             cpu_s=self._cpu if known else None,
             wait_s=self._wait if known and self._told_wait and last.threads else None,
-            others_s=max(busy - self._cpu, 0.0) if busy is not None and known else None,
+            others_s=self._others(busy) if known else None,
             idle_cores=idle,
             steal_share=steal,
             throttled_share=throttled_share(first.quota, last.quota) if told_quota else None,
@@ -165,6 +168,9 @@ class _Span:
             busiest=tuple(self._busiest(places, seconds)),
         )  # fmt: skip
 
+    def _others(self, busy: float | None) -> float | None:
+        return None if busy is None else max(busy - self._cpu - self._generator, 0.0)
+
     def _cores(self, seconds: float) -> tuple[float | None, float | None, float | None]:
         """Busy seconds, share of steal, and idle cores; of the cores that it may use."""
         before, now = self.first.cpu, self.last.cpu
@@ -179,13 +185,10 @@ class _Span:
         return None if before is None or now is None else min((now - before) / seconds, 1.0)
 
     def _busiest(self, places: Places, seconds: float) -> list[Busy]:
-        """This process too, when it is another one that is watched: it is the load generator."""
         rows = []
         most = sorted(self._took.items(), key=lambda row: -row[1])[:BUSIEST]
         for (pid, started), spent in most:
             if spent / seconds >= BUSY_CORES:
-                plain = self._names[pid, started]
-                here = pid == os.getpid()
-                name = "evewatch itself" if here else shown_name(pid, plain, places.proc)
+                name = shown_name(pid, self._names[pid, started], places.proc)
                 rows.append(Busy(name, pid, spent / seconds))
         return rows

@@ -15,6 +15,7 @@ from engine.observing.host import (
     Witness,
     listening_pid,
     look,
+    pid_behind,
     silent,
 )
 from engine.observing.host.processes import Process, read, shown_name
@@ -164,6 +165,19 @@ def test_a_silent_host_says_nothing():
     assert witnessed(silent(), silent()).lost is None
 
 
+def test_who_sends_the_load_is_no_stranger(tmp_path):
+    """This process measures another one: what it takes itself is not lost to others."""
+
+    def seen(cpu_s, mine):
+        rows = {10: Process(10, 1, 1, "server", cpu_s, 0),
+                os.getpid(): Process(os.getpid(), 1, 1, "evewatch", mine, 0)}  # fmt: skip
+        return {"processes": rows, "own": frozenset({10}), "cpu": CpuTimes(cpu_s + mine, 0.0, 0.0)}
+
+    told = witnessed(at(0.0, **seen(0.0, 0.0)), at(10.0, **seen(15.0, 5.0)))
+    assert told.others_s == 0.0
+    assert told.busiest == ()
+
+
 @pytest.mark.skipif(not LINUX, reason="reads /proc")
 def test_this_process_is_seen_at_work_and_its_children_are_others():
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -187,5 +201,7 @@ def test_who_listens_on_a_port_is_found():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert listening_pid(port) == os.getpid()
+        assert pid_behind(f"http://127.0.0.1:{port}") == os.getpid()
+        assert pid_behind(f"http://192.0.2.1:{port}") is None
     assert listening_pid(port) is None
     assert read(1 << 30) is None

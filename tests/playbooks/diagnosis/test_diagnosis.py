@@ -168,6 +168,24 @@ def test_a_leak_is_named_by_its_class():
     assert "bytes per request" in only_memory.evidence[0]
 
 
+def test_who_asks_for_little_and_who_has_idle_cores_lost_nothing_that_counts():
+    contended = SICK["host_contended"]["host"]
+    for changes in ({"cpu_s": 1.0, "wait_s": 0.5}, {"idle_cores": 1.0}):
+        assert diagnose(replace(HEALTHY, host=replace(contended, **changes)))[0].cause == "healthy"
+    stolen = replace(QUIET, steal_share=0.3)
+    (finding,) = diagnose(replace(HEALTHY, host=stolen))
+    assert finding.cause == "host_contended"
+    assert "hypervisor" in finding.evidence[0]
+    assert "cores of its own" in finding.remedy
+
+
+def test_cores_that_others_have_are_no_lack_of_threads():
+    few = replace(QUIET, compute_threads=1)
+    assert diagnose(replace(HEALTHY, host=few))[0].cause == "fewer_threads_than_cores"
+    busy = replace(few, idle_cores=0.1)
+    assert diagnose(replace(HEALTHY, host=busy))[0].cause == "healthy"
+
+
 def test_two_causes_at_once_come_in_their_order():
     sick = replace(HEALTHY, **SICK["kv_bound"], **SICK["cross_talk"])
     assert [f.cause for f in diagnose(sick)] == ["cross_talk", "kv_bound"]
