@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -50,8 +50,6 @@ class Message(Part):
         if isinstance(content, list):
             content = "".join(part.text for part in content)
         more = {name: value for name in MORE_OF_A_MESSAGE if (value := getattr(self, name))}
-        if self.tool_calls:
-            more["tool_calls"] = [_with_parsed_arguments(call) for call in self.tool_calls]
         if thought := more.pop("reasoning", None):
             more["reasoning_content"] = thought
         return {"role": role, "content": content, **more}
@@ -75,26 +73,55 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
 def faithful(chat: Chat, template: ChatTemplate) -> Chat:
     """The chat in the form in which the template leaves nothing out. ApiError names what it does
     leave out; RequestError when it refuses the messages."""
-    if (param := _unread(chat, template) or _lost(chat, template)) is None:
+    if (unread := _unread(chat, template)) is not None:
+        raise _left_out(unread)
+    chat = _with_thoughts(chat, template.thoughts or "reasoning_content")
+    if not any(message.get("tool_calls") for message in chat.messages):
+        if (param := _lost(chat, template)) is not None:
+            raise _left_out(param)
         return chat
-    if param.endswith("tool_calls"):
-        with suppress(RequestError):
-            if _lost(bare := _without_content(chat), template) is None:
-                return bare
-    raise bad_request(
+    refusals: list[ApiError | RequestError] = []
+    for form in _forms_of_calls(chat):
+        try:
+            if (param := _lost(form, template)) is None:
+                template.render(form)
+                return form
+            refusals.append(_left_out(param))
+        except RequestError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _left_out(param: str) -> ApiError:
+    return bad_request(
         f"{param}: this model's chat template leaves it out, so the model would not "
         "know of it; put it into the content, or leave it out",
         param, "unsupported",
     )  # fmt: skip
 
 
-def _without_content(chat: Chat) -> Chat:
-    """Some templates ask whether a call's content is none, and others cannot take that."""
+def _with_thoughts(chat: Chat, name: str) -> Chat:
+    """Under the template's name of them."""
     messages = [
-        {**m, "content": None} if m.get("tool_calls") and not m["content"] else m
+        {name if key == "reasoning_content" else key: value for key, value in m.items()}
         for m in chat.messages
     ]
     return replace(chat, messages=messages)
+
+
+def _forms_of_calls(chat: Chat) -> Iterator[Chat]:
+    """Most templates write a call's arguments as JSON themselves, some take the API's text as it
+    is; some ask whether a call's content is none, others cannot take that."""
+    for without, parsed in itertools.product((False, True), (True, False)):
+        messages = []
+        for message in map(dict, chat.messages):
+            if calls := message.get("tool_calls"):
+                message["tool_calls"] = (
+                    list(map(_with_parsed_arguments, calls)) if parsed else calls
+                )
+                message["content"] = message["content"] or (None if without else "")
+            messages.append(message)
+        yield replace(chat, messages=messages)
 
 
 def _unread(chat: Chat, template: ChatTemplate) -> str | None:
@@ -121,8 +148,8 @@ def _lost(chat: Chat, template: ChatTemplate) -> str | None:
         for name in message:
             if name not in BARE:
                 first.setdefault((message["role"], name), number)
-    if first and template.reads_thoughts:  # and leaves those of earlier turns out: its own choice
-        first = {key: number for key, number in first.items() if key[1] != "reasoning_content"}
+    # It may leave those of earlier turns out: its own choice.
+    first = {key: number for key, number in first.items() if key[1] != template.thoughts}
     whole = template.render(chat) if first else ""
     for (role, name), number in first.items():
         without = [

@@ -31,6 +31,9 @@ encoding, and so is one that a user sends."""
 OPEN = "\ufdd1"
 """Another: where a message that is to be continued ends."""
 
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+"""What templates call them."""
+
 
 class Refusal(TemplateError):
     """The template itself says no, with `raise_exception`."""
@@ -51,7 +54,8 @@ class ChatTemplate:
         self._template: Template | None = None
         self.names: frozenset[str] = frozenset()
         """Those that the source reads and nobody gives it but a request."""
-        self.reads_thoughts = "reasoning_content" in source
+        self.thoughts: str | None = None
+        """Its name for what an assistant thought; None if it leaves that out everywhere."""
         self._in_parts = False
         """Contents are lists of parts to it, not texts."""
         self.works = False
@@ -65,6 +69,8 @@ class ChatTemplate:
             missing = _missing(environment, tree)
             self.names = frozenset(meta.find_undeclared_variables(tree) - self._own_names())
             self._in_parts = self._takes_parts()
+            spelt = THOUGHTS[0] if THOUGHTS[0] in source else None  # read in some chats, it may be
+            self.thoughts = next(filter(self._reads_thoughts, THOUGHTS), spelt)
             self.works = True
             if missing:
                 raise TemplateError(f"{', '.join(missing)}: not offered here")
@@ -122,6 +128,14 @@ class ChatTemplate:
             raise
         try:
             return "Hello" in self._render(hello, in_parts=True)
+        except Exception:
+            return False
+
+    def _reads_thoughts(self, name: str) -> bool:
+        said = {"role": "assistant", "content": "Yes.", name: OPEN}
+        chat = Chat([{"role": "user", "content": "Hello"}, said], add_generation_prompt=False)
+        try:
+            return OPEN in self._render(chat, self._in_parts)
         except Exception:
             return False
 

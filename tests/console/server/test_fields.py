@@ -10,6 +10,7 @@ from console.server import fields
 from console.server.errors import ApiError
 from console.server.messages import Message, faithful
 from console.server.schema import HONOURED, ChatRequest, CompletionRequest, read
+from engine.errors import RequestError
 from engine.text.chat import ChatTemplate
 from engine.text.completion import Chat
 from repository import ROOT
@@ -176,6 +177,27 @@ def test_a_call_without_content_is_none_to_who_asks():
         "{% for m in messages %}{{ m.content + m.tool_calls | string }}{% endfor %}"
     )
     assert "north" in adds.render(faithful(chat(USER, CALLS), adds))
+
+
+def test_thoughts_have_the_templates_own_name():
+    each = "{% for m in messages %}{{ m.content }}{{ m.thinking }}{% endfor %}"
+    template = ChatTemplate(each)
+    assert template.thoughts == "thinking"
+    assert template.render(faithful(chat(USER, THOUGHT), template)) == "Level?xthought"
+    part = "{% for m in messages %}{{ m.content }}{{ {'type': 'thinking'}.type }}{% endfor %}"
+    assert left_out(ChatTemplate(part), USER, THOUGHT) == "messages.1.reasoning_content"
+
+
+def test_arguments_are_text_to_who_joins_texts():
+    """Older templates of DeepSeek and Functionary do; most others write JSON themselves."""
+    joins = "{% for c in messages[1].tool_calls %}{{ '>' + c.function.arguments }}{% endfor %}"
+    template = ChatTemplate(joins)
+    assert template.render(faithful(chat(USER, CALLS), template)) == '>{"x": "north"}'
+    both = ChatTemplate("{% if messages[1].content is none %}" + joins + "{% endif %}")
+    assert both.render(faithful(chat(USER, CALLS), both)) == '>{"x": "north"}'
+    refuses = ChatTemplate("{{ raise_exception('no calls') if messages[1].tool_calls }}")
+    with pytest.raises(RequestError, match="no calls"):
+        faithful(chat(USER, CALLS), refuses)
 
 
 def test_names_for_the_template_reach_it_or_are_named():
