@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from console.commands.index import Commands
-from console.commands.streams import say, take_any_encoding
+from console.commands.streams import say, take_any, whole_output
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError, ModelError, RequestError
 
@@ -41,9 +41,10 @@ def fail(text: str, code: Exit) -> NoReturn:
 
 def main() -> None:
     """Run a command; errors become one line on standard error and an exit code."""
-    take_any_encoding()
+    take_any()
     try:
-        app()
+        with whole_output():
+            app()
     except (ConfigError, ModelError, RequestError) as error:
         fail(str(error), Exit.USAGE)
     except EngineError as error:

@@ -1,15 +1,21 @@
-"""Standard output and error, whatever is behind them: any encoding, or a reader that has gone."""
+"""Standard output and error, whatever is behind them: any encoding, a reader that has gone, a full
+disk, nothing at all."""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from engine.errors import ConfigError
 from playbooks.reports.text import clean, clean_lines
 
 ERRORS = "evewatch"
 """Name of the error handler that writes what an encoding has not in letters that it has."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 PLAIN = {
     "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "≥": ">=", "≤": "<=", "→": "->",
     "←": "<-", "•": "*", "·": "-", "±": "+-", "Δ": "d", "σ": "s", "µ": "u", "☐": "[ ]", "☑": "[x]",
@@ -26,9 +32,17 @@ def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
     return "".join(PLAIN.get(char, "?") for char in missing), error.end
 
 
-def take_any_encoding() -> None:
-    """From now on no text ends this process for the encoding of where it goes."""
+def take_any() -> None:
+    """From now on no text ends this process for the encoding of where it goes, and a stream that
+    was closed before us leads nowhere: else the next file that is opened would be that stream."""
     codecs.register_error(ERRORS, _in_plain_letters)
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=ERRORS)
@@ -36,10 +50,10 @@ def take_any_encoding() -> None:
 
 def say(text: str) -> None:
     """A line on standard error, in which nothing of others steers the terminal. That nobody
-    reads it any more is no failure."""
+    reads it any more, or that there is no room for it, is no failure."""
     try:
         print(clean_lines(text), file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         _drop(2)
 
 
@@ -77,8 +91,26 @@ class StatusLine:
         try:
             sys.stderr.write(("\r\x1b[K" if self.live else "") + text)
             sys.stderr.flush()
-        except BrokenPipeError:
+        except OSError:
             _drop(2)
+
+
+@contextmanager
+def whole_output() -> Iterator[None]:
+    """Raises ConfigError when standard output could not take all that was written; that its reader
+    has gone is no error. Everything has left the process at the end, so nothing fails after it."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+    except OSError as error:
+        if error.filename is not None or error.errno not in NO_ROOM:
+            raise
+        drop_output()
+        raise ConfigError(f"standard output cannot be written ({error.strerror})") from None
 
 
 def drop_output() -> None:

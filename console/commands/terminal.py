@@ -6,6 +6,7 @@ steer the terminal. Nothing is cut: where a table needs more than the width, its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -84,10 +85,13 @@ class _Console(Console):
 
 
 class TerminalPage:
-    """Standard output, for text that is not ours."""
+    """Standard output, for text that is not ours. In a pipe it is data, and has no colour, whatever
+    a variable says."""
 
     def __init__(self) -> None:
-        self._console = _Console(highlight=False, markup=False, emoji=False)
+        self._console = _Console(
+            highlight=False, markup=False, emoji=False, force_terminal=sys.stdout.isatty()
+        )
         self.width = min(self._console.width, WIDEST)
         """Of charts."""
         if not self._console.is_terminal:

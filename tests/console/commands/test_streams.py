@@ -99,6 +99,52 @@ def test_a_reader_that_has_gone_changes_no_exit_code(tmp_path):
         assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+@pytest.mark.parametrize("command", [["explain", "p99 up"], ["--version"], ["--help"]])
+def test_a_full_disk_is_one_line_and_no_failed_gate(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "main.py", *command], cwd=ROOT, stdout=full,
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+        mute = subprocess.run([sys.executable, "main.py", *command], cwd=ROOT, stdout=full,
+                              stderr=full)  # fmt: skip
+    why = "evewatch: standard output cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr, mute.returncode) == (2, why, 2)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_before_change_nothing(closed, tmp_path):
+    """Nor does a file that is written then take the place of one of them."""
+    out = tmp_path / "rows.json"
+    line = f"{sys.executable} main.py load --target null --requests 2 --out {out} {closed}"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode in (0, 3), done.stderr
+    assert json.loads(out.read_text())["kind"] == "load"
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}, {"CI": "true"},
+     {"CLICOLOR_FORCE": "1", "COLORTERM": "truecolor"}, {"COLUMNS": "0"}, {"COLUMNS": "-5"},
+     {"TERM": "dumb", "NO_COLOR": ""}],
+)  # fmt: skip
+def test_no_variable_puts_escape_codes_into_a_pipe_or_cuts_it(run, monkeypatch, variables):
+    def seen():
+        from console.commands.terminal import show_document
+        from playbooks.reports.document import Document, Facts
+
+        show_document(Document("t", facts=[Facts("f", [("a name", "pass " * 60), ("b", "fail")])]))
+        return sys.stdout.getvalue()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        plain = seen()
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdout", io.StringIO())
+        assert seen() == plain and "\x1b" not in plain and "pass " * 59 in plain
+
+
 @pytest.mark.parametrize("width", [20, 60])
 def test_a_narrow_terminal_cuts_no_number(monkeypatch, capsys, width):
     from rich.console import Console
