@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +18,11 @@ from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
+    from engine.config import EngineConfig
     from playbooks.runs.spec import Playbook
 
+Progress = Callable[[int, int], None]
+Tell = Callable[[dict[str, Any]], None]
 playbook_app = typer.Typer(
     help="Playbooks: steps, gates and conditions that `check` runs; and their self-test.",
     no_args_is_help=True,
@@ -140,12 +144,15 @@ def playbook_selftest(
         typer.Option("--inject", help="Only this fault (check --list-faults); may be repeated."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Runs of an engine without a fault.")] = 2,
+    outside: Annotated[
+        bool,
+        typer.Option("--outside", help="Faults that clients see: quick_check by URL, each time."),
+    ] = False,
 ) -> None:
     """Put every fault into an engine: would the diagnosis find it? Exit code 1: not all."""
     if seeds < 0:
         raise ConfigError(f"--seeds: expected 0 or more, got {seeds}")
     config = engine.config(kv_memory="512M")
-    from playbooks.faults.selftest import run_selftest
     from playbooks.optlog.checklog import selftest_record
 
     def tell(row: dict[str, Any]) -> None:
@@ -154,10 +161,35 @@ def playbook_selftest(
             output.note(f"{row['fault'] or 'healthy'}: {row['first']} ({row['confidence']:.0%}), "
                         f"{mark}, {row['seconds']:.0f} s")  # fmt: skip
 
+    run = _outside if outside else _inside
     with output.progress("runs") as progress:
-        report = run_selftest(config, inject, seeds, progress, on_row=tell)
+        report = run(config, inject, seeds, progress, tell)
     output.finish(report, keep=True, log=lambda _: [selftest_record(report, config)])
     raise typer.Exit(OF_VERDICT[report["verdict"]])
+
+
+def _inside(
+    config: EngineConfig, faults: list[str] | None, seeds: int, progress: Progress, tell: Tell
+) -> dict[str, Any]:
+    from playbooks.faults.selftest import run_selftest
+
+    return run_selftest(config, faults, seeds, progress, on_row=tell)
+
+
+def _outside(
+    config: EngineConfig, faults: list[str] | None, seeds: int, progress: Progress, tell: Tell
+) -> dict[str, Any]:
+    """On a server of this process, as `serve` has it."""
+    from console.server import ServerSettings, serve_in_thread
+    from engine.core import Engine
+    from playbooks.faults.outside_selftest import check_outside_fault, run_outside_selftest
+
+    for name in faults or ():
+        check_outside_fault(name)
+    with Engine(config) as engine, serve_in_thread(engine, ServerSettings(port=0)) as server:
+        return run_outside_selftest(
+            server.url, engine.loaded.spec.name, config, faults, seeds, progress, on_row=tell
+        )
 
 
 def _describe(book: Playbook) -> dict[str, Any]:

@@ -49,6 +49,11 @@ TOKENIZER = {
     "sglang": "--tokenizer-worker-num up",
     "tgi": "--validation-workers up",
 }
+ADMISSION = {
+    "sglang": "--max-queued-requests up",
+    "tgi": "--max-concurrent-requests up",
+    "evewatch": "--max-queue up",
+}
 MORE_MACHINES = {
     "vllm": "--tensor-parallel-size or --data-parallel-size up",
     "sglang": "--tp-size or --dp-size up",
@@ -70,6 +75,7 @@ FLAGS: dict[str, dict[str, str]] = {
         engine: f"{flags}, else {KV_MEMORY[engine]}"
         for engine, flags in _turned(MORE_ROWS, "down").items()
     },
+    "failing_requests": ADMISSION,
     "kv_bound": KV_MEMORY,
     "token_budget_bound": STEP_TOKENS,
     "cold_prefix_cache": PREFIXES,

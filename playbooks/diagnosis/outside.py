@@ -9,6 +9,8 @@ from playbooks.diagnosis.findings import RESTART, Finding, confidence
 from playbooks.diagnosis.seen import Deviation, Tail
 
 SHOWN = 4
+FAILING = 0.01
+"""Of the requests: more are no chance."""
 
 
 def restarted_while_watched(e: Evidence) -> Finding | None:
@@ -55,6 +57,25 @@ def broken_streams(e: Evidence) -> Finding | None:
         None,
         "the same requests sent to the engine itself, without what lies between, are whole",
     )
+
+
+def failing_requests(e: Evidence) -> Finding | None:
+    """Refusals, errors and time limits; streams that broke are a cause of their own."""
+    assert e.error_rate is not None and e.broken is not None
+    streams = e.broken.streams / e.broken.requests if e.broken.requests else 0.0
+    share = e.error_rate - streams
+    if share < FAILING:
+        return None
+    return Finding(
+        "failing_requests",
+        confidence(share, FAILING, 0.1),
+        (f"{share:.1%} of the requests were refused or answered with an error (limit "
+         f"{FAILING:.0%})",),
+        "read its answers (`errors` in the load's report): 429 and 503 are its own limits of what "
+        "may wait, raise them or send less; others are in its log",
+        RESTART,
+        "the same requests, a few at a time, fail as often",
+    )  # fmt: skip
 
 
 def stalls(e: Evidence) -> Finding | None:

@@ -53,15 +53,20 @@ def run_selftest(
         rows.append(_row(fault, where, asked, soak))
         on_row(rows[-1])
         progress(done, total)
-    missed = [row for row in rows if not row["found"]]
+    return selftest_report(rows, site.loaded.spec.name, config, asdict(load), start)
+
+
+def selftest_report(
+    rows: Sequence[Row], model: str, config: EngineConfig, load: dict[str, Any], start: float
+) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": "selftest",
-        "verdict": "fail" if missed else "pass",
-        "model": site.loaded.spec.name,
+        "verdict": "pass" if all(row["found"] for row in rows) else "fail",
+        "model": model,
         "config": config.to_dict(),
-        "load": asdict(load),
-        "rows": rows,
+        "load": load,
+        "rows": list(rows),
         "seconds": round(time.monotonic() - start, 1),
     }
 

@@ -173,6 +173,7 @@ OUTSIDE_FAULTS = {
         OutsideFault("half_counted", "target_inconsistent",
                      "its page counts half of what clients get", HalfCounted),
         OutsideFault("cut_streams", "broken_streams", "every sixth answer is cut", CutStreams),
+        OutsideFault("refusals", "failing_requests", "every fifth request gets 503", Refusals),
         OutsideFault("stalled_requests", "stalls", "every 20th request is held for 3 s", Stalls),
         OutsideFault("leaked_requests", "leak",
                      "every eighth request stays in the batch", LeakedRequests),

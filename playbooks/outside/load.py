@@ -22,7 +22,7 @@ from playbooks.steps import models
 from playbooks.steps.metrics import LOAD_FACTS
 
 PAGE = ("mean_running", "waiting_share")
-DUE = ("tpot_ms", "generator_late_ms", *PAGE)
+DUE = ("error_rate", "tpot_ms", "generator_late_ms", *PAGE)
 """The client's own, and what every engine's metrics page has: missing, they are not excused."""
 QUEUE = ("queue_p50_ms", "queue_p90_ms", "queue_p99_ms")
 

@@ -70,6 +70,7 @@ LOAD: Metrics = {
     "engine": "fact: which engine it is",
 }
 LOAD_FACTS = (
+    "error_rate",
     "mean_running", "waiting_share", "kv_limited_share", "batch_limited_share",
     "token_limited_share", "host", "busy_share", "token_gain", "tpot_ms", "queue_share",
     "tokenize_share",

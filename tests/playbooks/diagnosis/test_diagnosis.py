@@ -79,6 +79,7 @@ SICK = {
     "restarted_while_watched": {"restarts": Restarts(2, 45.0)},
     "target_inconsistent": {"inconsistent": ("500 output tokens came, it counted 312",)},
     "broken_streams": {"broken": Broken(40, 3, ("3 × dropped: closed",))},
+    "failing_requests": {"error_rate": 0.2},
     "stalls": {"tail": Tail(40, 2, 120.0, 3000.0)},
     "replica_differs": {"odd_replicas": ("b: 80 ms a token, the others 40 ms",)},
     "slower_than_usual": {"usual": Usual(2, 0.25, slower=(SLOW,))},
