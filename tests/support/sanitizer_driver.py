@@ -17,6 +17,8 @@ from kv_builders import VARIANTS, Shape, feed, make_cache, random_qkv
 
 os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
 build.FLAGS += ("-Og", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+# The address sanitizer sees these accesses itself, and a quarter of the build is saved.
+build.FLAGS += ("-fno-sanitize=null,object-size",)
 if "gcc" in build._compiler_version(build.find_compiler()).lower():
     # Checks are calls instead of code in line: the GEMM builds in a third of the time.
     build.FLAGS += ("--param=asan-instrumentation-with-call-threshold=0",)
@@ -35,6 +37,11 @@ def weights() -> list[RawWeight]:
         *(RawWeight.dense(dense.to(t)) for t in (torch.float32, torch.float16, torch.bfloat16)),
         *(RawWeight(name, 21, 96, data) for name, data in blocks.items()),
     ]
+
+
+def kernels() -> None:
+    decoder()
+    cache()
 
 
 def decoder() -> None:
@@ -63,5 +70,5 @@ def overrun() -> None:
 
 
 if __name__ == "__main__":
-    {"decoder": decoder, "cache": cache, "overrun": overrun}[sys.argv[1]]()
+    {"kernels": kernels, "overrun": overrun}[sys.argv[1]]()
     print("done")
