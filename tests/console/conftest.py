@@ -7,14 +7,31 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
 from console.bridge import aged
 from console.history import History
 from console.renderables.screen_state import ScreenState
 from engine.simulated.demo import DemoEngine
 from engine.snapshot import EngineInfo, Percentiles, Snapshot, Source, SourceState
+
+_rules: dict[tuple[object, ...], list[RuleSet]] = {}
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parsed_once(sheet: Stylesheet, css: str, **where: Any) -> list[RuleSet]:
+    """Rules do not change once they are read: a stylesheet keeps them, here every app's does."""
+    key = (css, *where.values(), *sheet._variables.items())
+    if key not in _rules:
+        _rules[key] = _parse_rules(sheet, css, **where)
+    return _rules[key]
+
+
+Stylesheet._parse_rules = _parsed_once  # type: ignore[method-assign]
 
 START = 1_798_070_400.0
 """2026-12-24 00:00:00 UTC."""
