@@ -42,21 +42,21 @@ def rows(widget):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("spec", PANELS, ids=lambda spec: spec.id)
-async def test_draws_every_state(spec, state, size, shown_of):
+async def test_draws_every_state(spec, size, shown_of):
     app = OnePanel(spec)
     async with app.run_test(size=size) as pilot:
-        app.panel.show(shown_of(state))
-        await pilot.pause()
-        drawn = rows(app.panel)
-        assert len(drawn) == size[1]
-    assert all(cell_len(row) == size[0] for row in drawn)
-    assert all(row.isprintable() for row in drawn)
-    assert spec.title in drawn[0]
-    if spec.id != "events" or state != "empty":
-        assert MARKS.get(state, "") in drawn[0]
-    assert any(row.strip(" │─╭╮╰╯") for row in drawn[1:])
+        for state in STATES:
+            app.panel.show(shown_of(state))
+            await pilot.pause()
+            drawn = rows(app.panel)
+            assert len(drawn) == size[1], state
+            assert all(cell_len(row) == size[0] for row in drawn), state
+            assert all(row.isprintable() for row in drawn), state
+            assert spec.title in drawn[0], state
+            if spec.id != "events" or state != "empty":
+                assert MARKS.get(state, "") in drawn[0], state
+            assert any(row.strip(" │─╭╮╰╯") for row in drawn[1:]), state
 
 
 async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(shown_of):
