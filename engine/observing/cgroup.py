@@ -25,6 +25,8 @@ class CpuQuota:
     periods: int | None = None
     throttled: int | None = None
     """Of the periods so far, those in which it stood still."""
+    stood_s: float | None = None
+    """So long until now, every core's time counted."""
 
 
 def cpu_quota(root: Path = ROOT, own: Path = OWN) -> CpuQuota | None:
@@ -110,7 +112,9 @@ def _quota(folder: Path) -> CpuQuota | None:
     if not time or not of:
         return None  # "max", or -1
     counts = _counts(folder / "cpu.stat")
-    return CpuQuota(time / of, counts.get("nr_periods"), counts.get("nr_throttled"))
+    us, ns = counts.get("throttled_usec"), counts.get("throttled_time")  # v2 and v1
+    stood_s = us / 1e6 if us is not None else ns / 1e9 if ns is not None else None
+    return CpuQuota(time / of, counts.get("nr_periods"), counts.get("nr_throttled"), stood_s)
 
 
 def _counts(path: Path) -> dict[str, int]:

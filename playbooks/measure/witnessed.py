@@ -18,7 +18,7 @@ from engine.observing.host import DISTURBED, HostEvidence, Look, Places, Witness
 from engine.observing.host.processes import read
 from engine.paths import user_folder
 
-SHARES = ("others_share", "steal_share", "throttled_share", "memory_pressure")
+SHARES = ("others_share", "steal_share", "quota_share", "memory_pressure")
 Result = TypeVar("Result")
 
 

@@ -41,6 +41,8 @@ class HostEvidence:
     """Of the CPU time that this machine asked for, what the hypervisor gave to others."""
     throttled_share: float | None = None
     """Of the periods of its CPU quota, those in which it stood still; 0: no quota."""
+    stood_s: float | None = None
+    """So long the quota held it, every core's time counted."""
     cpu_quota: float | None = None
     """Cores; None: no quota."""
     cpu_pressure: float | None = None
@@ -74,9 +76,17 @@ class HostEvidence:
         return lost / (self.cpu_s + lost) if lost > 0 else 0.0
 
     @property
+    def quota_share(self) -> float | None:
+        """Of the CPU time that it asked for, what the quota kept; by periods where the kernel
+        does not count the time."""
+        if not self.throttled_share or self.stood_s is None or not self.cpu_s:
+            return self.throttled_share
+        return self.stood_s / (self.cpu_s + self.stood_s)
+
+    @property
     def lost(self) -> float | None:
         """Of what it asked for, the part that it did not get; None where nothing is told."""
-        shares = (self.others_share, self.steal_share, self.throttled_share)
+        shares = (self.others_share, self.steal_share, self.quota_share)
         told = [share for share in shares if share is not None]
         if not told:
             return None
@@ -95,7 +105,7 @@ class HostEvidence:
         parts = (
             (self.others_share, "others"),
             (self.steal_share, "steal"),
-            (self.throttled_share, "the CPU quota"),
+            (self.quota_share, "the CPU quota"),
         )
         named = [f"{share:.0%} to {name}" for share, name in parts if share and share >= 0.005]
         by = ", ".join(f"{busy.name} ({busy.cores:.1f} cores)" for busy in self.busiest[:2])

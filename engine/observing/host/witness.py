@@ -154,6 +154,7 @@ class _Span:
             idle_cores=idle,
             steal_share=steal,
             throttled_share=throttled_share(first.quota, last.quota) if told_quota else None,
+            stood_s=self._stood(),
             cpu_quota=last.quota.cores if last.quota is not None else None,
             cpu_pressure=self._pressure("cpu", seconds),
             memory_pressure=self._pressure("memory", seconds),
@@ -167,6 +168,12 @@ class _Span:
             clock_jump_s=self._jumps,
             busiest=tuple(self._busiest(places, seconds)),
         )  # fmt: skip
+
+    def _stood(self) -> float | None:
+        before, now = self.first.quota, self.last.quota
+        if now is None or now.stood_s is None:
+            return None
+        return now.stood_s - ((before.stood_s or 0.0) if before is not None else 0.0)
 
     def _others(self, busy: float | None) -> float | None:
         return None if busy is None else max(busy - self._cpu - self._generator, 0.0)

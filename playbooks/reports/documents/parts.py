@@ -21,7 +21,7 @@ def surroundings(report: dict[str, Any]) -> str:
 def host_line(report: Mapping[str, Any]) -> str:
     """What the machine kept from what was measured."""
     host = report.get("host") or {}  # reports of before have none
-    parts = (("others", "others_share"), ("steal", "steal_share"), ("quota", "throttled_share"))
+    parts = (("others", "others_share"), ("steal", "steal_share"), ("quota", "quota_share"))
     told = [f"{name} {percent(host[key])}" for name, key in parts if host.get(key) is not None]
     return f"lost to the machine: {', '.join(told) or 'not told here'}"
 

@@ -58,7 +58,7 @@ def test_throttling_is_counted_between_two_readings(tmp_path):
     stat = "nr_periods 100\nnr_throttled 40\nthrottled_usec 5\n"
     root, own = place(tmp_path, V2, {"kube/pod/cpu.max": "50000 100000", "kube/pod/cpu.stat": stat})
     before = cpu_quota(root, own)
-    assert before == CpuQuota(0.5, 100, 40)
+    assert before == CpuQuota(0.5, 100, 40, 5e-6)
     (root / "kube/pod/cpu.stat").write_text("nr_periods 120\nnr_throttled 55\n")
     assert throttled_share(before, cpu_quota(root, own)) == 0.75
     assert throttled_share(None, None) == 0.0

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.observing.cgroup import CpuQuota
 from engine.observing.host import (
     HostEvidence,
     Places,
@@ -126,6 +127,19 @@ def test_steal_is_a_share_of_what_was_asked_for(tmp_path):
     told = witnessed(before, replace(now, monotonic=10.0, wall=10.0))
     assert told.steal_share == pytest.approx(2 / 10)
     assert told.disturbed
+
+
+def test_a_quota_keeps_the_time_that_it_stood_and_not_all_of_every_period_that_it_was_spent_in():
+    before, now = CpuQuota(0.5, 0, 0, 1.0), CpuQuota(0.5, 100, 100, 7.0)
+    own = {"own": frozenset({10})}
+    told = witnessed(
+        at(0.0, quota=before, processes={10: Process(10, 1, 1, "x", 1.0, 0)}, **own),
+        at(10.0, quota=now, processes={10: Process(10, 1, 1, "x", 7.0, 0)}, **own),
+    )
+    assert told.throttled_share == 1.0
+    assert told.quota_share == pytest.approx(0.5)
+    assert told.cores == 1
+    assert replace(told, stood_s=None).quota_share == 1.0
 
 
 def test_a_pid_that_is_taken_again_starts_from_nothing(tmp_path):
