@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
-from engine.loop import Loop
+from engine.loop import BrokenBooks, Loop
 from engine.observing.clock import Clock, MachineClock
 from engine.observing.ledger import Ledger
 from engine.observing.telemetry import Telemetry
@@ -183,7 +183,7 @@ class Engine(Watchable):
         if self._failed is None:
             try:
                 return self.loop.step()
-            except Exception as error:
+            except (Exception, BrokenBooks) as error:
                 self._end(error)
         raise EngineStopped(self._failed)
 
@@ -379,6 +379,8 @@ class Engine(Watchable):
             return "the engine is stopping" if not self._stopped else "the engine has stopped"
         if self._loop.observer.watchdog.reason is not None:
             return self._loop.observer.watchdog.reason
+        if self._thread is not None and not self._thread.is_alive():
+            return "the engine's thread is gone"
         silent = (self.clock.ns() - self._loop.round_began) / 1e9
         if self._thread is not None and silent > self.config.stall_s + IDLE_WAIT_S:
             return f"the engine's thread has been in one step for {silent:.0f} s"

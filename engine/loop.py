@@ -24,6 +24,11 @@ from engine.text.output import OutputText
 log = logging.getLogger("evewatch.engine")
 
 
+class BrokenBooks(BaseException):
+    """Who holds what is no longer known. Not an Exception: whoever catches what one request or
+    one step did wrong must not go on after this."""
+
+
 class Loop:
     """Belongs to one thread at a time. From others: `intake`, and what `observer` shows.
 
@@ -254,10 +259,13 @@ class Loop:
                 rest = text.finish()
         except Exception as broken:
             error = f"internal error: {broken}"
-        finally:
+        try:
             self.scheduler.finish(request, reason)
             request.stamps.finished = self.clock.ns()
             self.telemetry.ended_with(request, reason)
+        except Exception as broken:
+            raise BrokenBooks(f"{type(broken).__name__}: {broken}") from broken
+        finally:
             request.stream.close(reason, rest, error, last or [])
 
     def end(self, reason: FinishReason, error: str) -> None:
@@ -265,17 +273,17 @@ class Loop:
 
         With the reason ERROR, Snapshots show `error` as an alarm from now on.
         """
-        for command in self.intake.drain():
-            if isinstance(command, Call):
-                command.refuse(EngineStopped(error))
+        if reason is FinishReason.ERROR:
+            self.observer.watchdog.reason = error
         for request in list(self.open.values()):
             try:
                 self.finish(request, reason, error)
-            except Exception:
+            except (Exception, BrokenBooks):
                 log.exception("%s could not be ended properly", request.id)
             request.stream.close(reason, error=error)  # if it was not
-        if reason is FinishReason.ERROR:
-            self.observer.watchdog.reason = error
+        for command in self.intake.drain():
+            if isinstance(command, Call):
+                command.refuse(EngineStopped(error))
         self.observer.publish()
 
     # --- between two rounds ---------------------------------------------------------------

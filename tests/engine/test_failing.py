@@ -31,6 +31,7 @@ PHASES = {
     "settling": ("loop", "_settle", broken),
     "recording": ("telemetry", "step", broken),
     "the thread": ("runner", "run", killed),
+    "taking in": ("loop", "take_in", broken),
 }
 
 
@@ -68,6 +69,32 @@ def test_a_loop_that_breaks_says_so_to_everybody_at_once(phase):
     assert "a probe" in engine.snapshot().engine.alarm
     assert not engine._open
     engine.stop()
+
+
+@pytest.mark.parametrize("part", [("scheduler", "finish"), ("telemetry", "ended_with")])
+def test_who_cannot_be_freed_has_an_answer_and_nobody_goes_on(part):
+    """Its pages would be lost: the books are not to be trusted after that."""
+    engine = tiny_engine()
+    engine.start()
+    setattr(getattr(engine, part[0]), part[1], broken)
+    short, long = engine.submit([5], forced(3)), engine.submit([6], forced(200))
+    assert short.result(10).finish_reason is FinishReason.LENGTH
+    last = long.result(10)
+    assert last.finish_reason is FinishReason.ERROR and "a probe" in last.error
+    engine._thread.join(10)
+    assert "a probe" in engine.alarm()
+    at_once(lambda: engine.submit([5], forced(1)))
+    engine.stop()
+
+
+def test_a_thread_that_is_gone_without_a_word_is_an_alarm(monkeypatch):
+    engine = tiny_engine()
+    monkeypatch.setattr(engine, "_end", lambda *_: None)
+    monkeypatch.setattr(engine.runner, "run", killed)
+    engine.start()
+    engine.submit([5], forced(1))
+    engine._thread.join(10)
+    assert "gone" in engine.alarm()
 
 
 def test_calls_and_texts_on_their_way_are_answered_when_the_loop_breaks(monkeypatch):
