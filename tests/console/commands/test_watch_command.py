@@ -162,7 +162,8 @@ def test_headless_it_tells_states_records_and_exports(server, tmp_path):
     assert process.returncode == 130
     assert out == ""
     assert told[0].startswith("found vLLM at") and told[1].startswith("it does not tell")
-    assert told[2].startswith("unreachable: ") and "refused" in told[2]
+    assert told[2].startswith("unreachable: ")
+    assert "refused" in told[2] or "reset" in told[2]  # one that was under way when it fell
     assert told[3].startswith("live again after")
     recording = Recording(file)
     assert recording.segments

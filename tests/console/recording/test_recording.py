@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from console.cli import app
+from console.cli import app, main
 from console.recording.file import LONGEST, SEGMENT_BYTES, Recording
 from console.recording.line import Moment, line_of
 from console.recording.recorder import About, Recorder, RecorderThread, new_path, prune
@@ -371,7 +371,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", [*REFUSED, "newer", "missing", "folder"])
-def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, name):
+def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, name, monkeypatch, capsys):
     path = tmp_path / "x.everec"
     if name in REFUSED:
         path.write_bytes(REFUSED[name][0])
@@ -381,12 +381,12 @@ def test_what_cannot_be_played_is_refused_in_one_line(tmp_path, name):
         why = "newer EveWatch (schema 99"
     else:
         path, why = (tmp_path, "cannot be read") if name == "folder" else (path, "cannot be read")
-    done = subprocess.run(
-        [sys.executable, "-m", "main", "replay", str(path), "--info"],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert why in done.stderr and done.stderr.count("\n") == 1 and not done.stdout
+    monkeypatch.setattr(sys, "argv", ["evewatch", "replay", str(path), "--info"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    told = capsys.readouterr()
+    assert why in told.err and told.err.count("\n") == 1 and not told.out
 
 
 # --- the recorder's life -------------------------------------------------------------------
