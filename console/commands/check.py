@@ -19,7 +19,8 @@ from console.exits import OF_VERDICT, Exit
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
-    from playbooks.checkup.site import Site, UrlSite
+    from playbooks.checkup.site import Site
+    from playbooks.outside.site import UrlSite
     from playbooks.runs.events import Event
     from playbooks.runs.history import History
 
@@ -157,7 +158,7 @@ def _where(
         config = engine.config(kv_memory="512M")
         resolve(config.model)  # a model that is not there is refused before anything runs
         return Site(config)
-    from playbooks.checkup.site import UrlSite
+    from playbooks.outside.site import UrlSite
 
     engine.refuse_at(target)
     site = UrlSite(target, api, token, pid)

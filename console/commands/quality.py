@@ -16,7 +16,7 @@ from playbooks.steps.models import QualityStep
 
 
 @command_options(logs=True)
-@step_options(QualityStep, omit=("size",))
+@step_options(QualityStep, omit=("size", "record", "against"))
 def quality(
     engine: EngineFlags,
     output: Output,

@@ -15,11 +15,9 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.execution.calibration import Calibration
 from engine.models import LoadedModel
-from engine.observing.host import Look, Witness
-from playbooks.load.endpoint import EndpointSpec
+from engine.observing.host import Look
 from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.trial import warm_up
-from playbooks.measure.witnessed import witness_at
 
 Touch = Callable[[Engine], AbstractContextManager[None]]
 """Changes a running engine that nobody uses yet; leaving puts everything back."""
@@ -95,23 +93,3 @@ class Site:
             if self._loaded is None and loaded is None:
                 self._loaded = engine.loaded
             yield engine
-
-
-@dataclass(frozen=True)
-class UrlSite:
-    """An engine somewhere else."""
-
-    url: str
-    api: str = "completions"
-    key: str | None = field(default=None, repr=False)
-    """Bearer token."""
-    pid: int | None = None
-    """Of the engine's process on this machine; None: found by its port, if it is here."""
-
-    @property
-    def spec(self) -> EndpointSpec:
-        return EndpointSpec(self.url, api=self.api, key=self.key)
-
-    def witness(self) -> Witness | None:
-        """Of its host, if that is this one. Raises ConfigError for a pid that is nobody's."""
-        return witness_at(self.spec.address.origin, self.pid)

@@ -14,11 +14,11 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from playbooks.checkup.site import UrlSite
 from playbooks.diagnosis import HEALTHY
 from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.selftest import Row, selftest_report
 from playbooks.faults.tampering import OUTSIDE_FAULTS, OutsideFault
+from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
 from playbooks.runs.runner import CheckOptions, run_playbook
 from playbooks.steps import Progress

@@ -31,6 +31,8 @@ PLAIN_IDS = (1_000, 30_000)
 IDLE_CONNECTION_S = 2.0
 """Kept so long between requests: shorter than servers do, so that none closes under a request."""
 ASK_MODEL_S = 20.0
+MARK = "evewatch"
+"""Whose the traffic is, in the field that the API has for it."""
 PATHS = {"completions": COMPLETIONS, "chat": CHAT}
 
 
@@ -185,6 +187,7 @@ class Endpoint:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
+            "user": MARK,
         }
         if request.ignore_eos:
             asked["ignore_eos"] = True

@@ -52,6 +52,8 @@ class RequestRecord:
     error: str | None = None
     """Kind of failure."""
     detail: str | None = None
+    text: list[str] | None = None
+    """What the answer says, piece by piece; None: nobody keeps it."""
     stamps: Stamps | None = None
     """The engine's own stages, where it runs in this process."""
 

@@ -12,6 +12,7 @@ from engine.remote.answer import (
     end_of,
     error_of,
     event_of,
+    text_of,
 )
 from engine.remote.errors import one_line
 from playbooks.load.record import RequestRecord, now_ns
@@ -52,6 +53,8 @@ class StreamedAnswer:
             end, wrote = end_of(choice), _has_output(choice.get("delta") if self._chat else choice)
             if wrote:
                 self._record.events.append(now)
+                if self._record.text is not None:
+                    self._record.text.append(text_of(choice))
             if end or wrote:  # what is followed by more was no end
                 self._record.finish_reason = end
             self._last = str(choice.get("finish_reason") or self._last)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.errors import ConfigError
-from playbooks.checkup.site import UrlSite
 from playbooks.load.endpoint import EndpointSpec
+from playbooks.outside.site import UrlSite
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.procedures import canary_outcome
 from playbooks.steps import models

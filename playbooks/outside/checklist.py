@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from playbooks.checkup.site import UrlSite
+from playbooks.outside.site import UrlSite
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.procedures import checklist_outcome
 from playbooks.steps import models

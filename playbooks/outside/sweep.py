@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import EngineError
-from playbooks.checkup.site import UrlSite
 from playbooks.load import client
 from playbooks.load.arrivals import Closed
-from playbooks.load.endpoint import Endpoint
 from playbooks.load.mix import parse_mix
 from playbooks.load.prompts import derived_seed, fresh_seed
 from playbooks.load.summary import CACHED_SHARE, summarize
 from playbooks.load.workload import LoadSpec
+from playbooks.outside.care import GuardTripped
+from playbooks.outside.site import UrlSite
+from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.statistics.knee import CAP_SHARE, TAIL_SLOPE, knee, segmented_fit
 from playbooks.steps import models
@@ -62,7 +63,10 @@ def _rung(
         Closed(users), parse_mix(params.lengths), requests=count,
         seed=(params.seed or 0) + repeat, prompt_seed=prompt_seed,
     )  # fmt: skip
-    result = client.run_load(Endpoint(site.spec), spec)
+    endpoint = GuardedEndpoint(site)
+    result = client.run_load(endpoint, spec)
+    if endpoint.tripped:
+        raise GuardTripped(endpoint.tripped)
     if result.interrupted:
         raise KeyboardInterrupt
     summary = summarize(result)

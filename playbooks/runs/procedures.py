@@ -116,6 +116,9 @@ def run_quality(site: Site, params: models.QualityStep, clock: StepClock) -> Ste
     from playbooks.checkup.probe import run_probe
     from playbooks.quality import check as quality
 
+    if params.record or params.against:
+        raise ConfigError("quality: record and against are of a target at a URL; the embedded "
+                          "engine is held against its baseline")  # fmt: skip
     if params.size == "probe":
         report = run_probe(site, clock.check)
         return StepOutcome(report["metrics"] | probe_facts(report), _quality_note(report), report)

@@ -11,14 +11,17 @@ import logging
 import os
 import time
 from collections.abc import Container, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, EngineError
-from playbooks.checkup.site import Site, UrlSite
+from playbooks.checkup.site import Site
 from playbooks.diagnosis import FACTS, HISTORY, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
+from playbooks.outside.care import GuardTripped
+from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder, own_folder
 from playbooks.reports.text import json_values
 from playbooks.runs.events import (
@@ -130,7 +133,8 @@ class _PlaybookRun:
         self.folder.write(self.report())
         try:
             self._prepare()
-            self._all_steps()
+            with self.target.watched() if isinstance(self.target, UrlSite) else nullcontext():
+                self._all_steps()
             self._hold_against_usual()
             self.state = "done"
         except KeyboardInterrupt as error:
@@ -237,7 +241,7 @@ class _PlaybookRun:
         row = self._row(step)
         try:
             outcome = self._call(step)
-        except BudgetSpent as spent:
+        except (BudgetSpent, GuardTripped) as spent:
             row |= {"verdict": INCONCLUSIVE, "reason": str(spent)}
         except KeyboardInterrupt:
             row |= {"verdict": INTERRUPTED, "reason": "interrupted", **_spent(start)}

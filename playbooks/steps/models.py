@@ -155,6 +155,15 @@ class QualityStep:
     golden: Annotated[
         bool, Option("Run the golden set that ships", flag="--golden/--no-golden")
     ] = True
+    record: Annotated[
+        str | None, Option("Write the answers of the target at a URL to this file")
+    ] = None
+    against: Annotated[
+        str | None,
+        Option(
+            "Hold the answers of the target at a URL against that file, or against a second URL"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ STEP_TYPES: dict[str, StepType] = {
     step.name: step
     for step in (
         StepType("environment", "versions, driver, compiler and memory of this machine",
-                 models.EnvironmentStep, metrics.ENVIRONMENT, ("broken_versions",)),
+                 models.EnvironmentStep, metrics.ENVIRONMENT, ("broken_versions",), on_url=True),
         StepType("profile", "where the time of requests and of steps goes",
-                 models.ProfileStep, metrics.PROFILE),
+                 models.ProfileStep, metrics.PROFILE, on_url=True),
         StepType("load", "traffic, with everything watched that a diagnosis asks for",
                  models.LoadStep, metrics.LOAD, metrics.LOAD_FACTS, on_url=True),
         StepType("sweep", "throughput and tail latency over the batch size, the knee and the cap",
@@ -44,9 +44,9 @@ STEP_TYPES: dict[str, StepType] = {
                  models.CompareStep, metrics.COMPARE),
         StepType("quality", "does the KV format change what the model says",
                  models.QualityStep, metrics.QUALITY,
-                 ("mean_kld", "suspects", "clipped", "mixed_answers")),
+                 ("mean_kld", "suspects", "clipped", "mixed_answers"), on_url=True),
         StepType("soak", "many requests, cancellations, timeouts, refusals: what is left, what "
-                 "grows", models.SoakStep, metrics.SOAK, ("growth",)),
+                 "grows", models.SoakStep, metrics.SOAK, ("growth",), on_url=True),
         StepType("faults", "put known causes into the engine and see that each is found",
                  models.FaultsStep, metrics.FAULTS),
         StepType("canary", "a candidate beside the baseline, with more of the traffic stage by "

@@ -180,5 +180,5 @@ def test_a_check_of_an_engine_at_a_url(folder, tmp_path):
     assert load["metrics"]["logging_share"] is None
     assert (done.exit_code, report["view"]) == (Exit.PASSED, "outside")
     assert "logging_overhead" in report["blind_spots"][-1]
-    assert strict.exit_code == Exit.INCONCLUSIVE
+    assert strict.exit_code == Exit.INCONCLUSIVE, json.loads(strict.stdout)["findings"]
     assert "logging_share" in json.loads(strict.stdout)["findings"][-1]["missing"]

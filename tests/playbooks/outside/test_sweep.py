@@ -3,10 +3,10 @@
 import pytest
 
 from load_stub import DONE, ScriptedTransport, event, run_virtual, token
-from playbooks.checkup.site import UrlSite
 from playbooks.load.client import LoadRun
-from playbooks.load.endpoint import Endpoint
 from playbooks.outside import sweep as procedure
+from playbooks.outside.site import UrlSite
+from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock
 from playbooks.steps.models import SweepStep
 
@@ -36,7 +36,8 @@ class CachingServer:
 @pytest.fixture
 def server(monkeypatch):
     found = CachingServer()
-    monkeypatch.setattr(procedure, "Endpoint", lambda spec: Endpoint(spec, found.transport))
+    made = GuardedEndpoint
+    monkeypatch.setattr(procedure, "GuardedEndpoint", lambda site: made(site, found.transport))
     monkeypatch.setattr(
         procedure.client, "run_load",
         lambda target, spec, *rest: run_virtual(LoadRun(target, spec).run()),

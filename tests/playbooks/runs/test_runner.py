@@ -15,8 +15,9 @@ import pytest
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError, EngineError
 from engine.execution.load import load_model
-from playbooks.checkup.site import Site, UrlSite
+from playbooks.checkup.site import Site
 from playbooks.optlog import OptLog
+from playbooks.outside.site import UrlSite
 from playbooks.runs import events, procedures, spec
 from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook

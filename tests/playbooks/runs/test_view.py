@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from playbooks.checkup.site import UrlSite
 from playbooks.outside.load import DUE
+from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
 from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook

@@ -1,0 +1,109 @@
+"""What a target says of itself: engine and version, model, KV cache, metrics, clock, replicas."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from engine.remote.address import bearer
+from engine.snapshot import Snapshot
+from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
+from playbooks.outside.site import UrlSite
+from playbooks.runs.outcome import StepClock, StepOutcome
+from playbooks.steps import models
+
+TIMEOUT_S = 5.0
+CLOCK_S = 5.0
+"""Difference above which times in two logs do not fit together; a Date header has whole seconds."""
+NEEDS_PROCESS = frozenset({"broken_versions"})
+
+
+def run_environment(site: UrlSite, params: models.EnvironmentStep, clock: StepClock) -> StepOutcome:
+    with site.watched():
+        seen = site.watch.look()
+    with _client(site) as http:
+        models_page, off_s = _get(http, site.spec.address.api("/v1/models"))
+        version, _ = _get(http, site.spec.address.server + "/version")
+    facts = [
+        _models(models_page),
+        _version(version, seen),
+        _metrics(seen),
+        _kv(seen),
+        _clock(off_s),
+    ]
+    failed = sum(fact.verdict == FAIL for fact in facts)
+    warned = sum(fact.verdict == WARN for fact in facts)
+    metrics = {"failures": failed, "warnings": warned, **site.facts()}
+    note = "; ".join(f"{fact.id} {fact.value}" for fact in facts if fact.value)
+    return StepOutcome(
+        metrics, note, {"checks": [asdict(f) for f in facts]}, not_told=NEEDS_PROCESS
+    )
+
+
+def _client(site: UrlSite) -> httpx.Client:
+    return httpx.Client(
+        base_url=site.spec.address.origin,
+        headers=bearer(site.key),
+        timeout=TIMEOUT_S,
+        trust_env=False,
+    )
+
+
+def _get(http: httpx.Client, path: str) -> tuple[Any, float | None]:
+    """The JSON at a path, None where there is none; and how far its clock is ahead, in s."""
+    begun = time.time()
+    try:
+        answer = http.get(path)
+        found = answer.json() if answer.status_code == 200 else None
+    except (httpx.HTTPError, ValueError):
+        return None, None
+    try:
+        there = parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return found, None
+    return found, there + 0.5 - (begun + time.time()) / 2
+
+
+def _models(page: Any) -> Check:
+    try:
+        names = [str(row["id"]) for row in page["data"]]
+        length = page["data"][0].get("max_model_len")
+    except (LookupError, TypeError, AttributeError):
+        return Check("model", FAIL, "none", "/v1/models names no model")
+    room = "" if length is None else f", {length} tokens"
+    return Check("model", PASS if names else FAIL, ", ".join(names) + room, "/v1/models")
+
+
+def _version(page: Any, seen: Snapshot) -> Check:
+    told = page.get("version") if isinstance(page, dict) else None
+    engine = seen.source.engine
+    text = f"{engine} {told}" if told else engine
+    return Check("engine", PASS if told else SKIP, text, "/version" if told else "tells no version")
+
+
+def _metrics(seen: Snapshot) -> Check:
+    if seen.source.state == "live":
+        return Check("metrics", PASS, "on", "a metrics page that is understood")
+    return Check("metrics", WARN, "none", seen.source.reason or "no metrics page")
+
+
+def _kv(seen: Snapshot) -> Check:
+    kv = seen.kv
+    pages = f"{kv.total} pages" if kv.total else ""
+    size = f"of {kv.page_tokens}" if kv.page_tokens else ""
+    text = " ".join(part for part in (pages, size, kv.format) if part)
+    return Check(
+        "kv_cache", PASS if text else SKIP, text, "the metrics page" if text else "not told"
+    )
+
+
+def _clock(off_s: float | None) -> Check:
+    if off_s is None:
+        return Check("clock", SKIP, "", "answers have no Date")
+    late = abs(off_s) > CLOCK_S
+    evidence = f"its clock is {off_s:+.0f} s from this machine's (limit {CLOCK_S:.0f} s)"
+    return Check("clock", WARN if late else PASS, f"{off_s:+.1f} s", evidence)

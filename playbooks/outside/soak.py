@@ -1,0 +1,212 @@
+"""A soak from outside: waves of short requests with clients that leave; then the target must be
+as it was.
+
+Between two waves nothing is sent. Running and waiting must come back to nothing, KV usage to its
+floor, and the resident memory has no slope. Requests that stay while no token comes are left
+behind; requests with tokens are somebody else's, and then nothing can be said about what is left.
+Storms (many cancellations at once, prompts longer than the model takes) are disruptive: they run
+only where that was allowed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.snapshot import Snapshot
+from playbooks.diagnosis import Growth
+from playbooks.load.prompts import TextPrompts
+from playbooks.outside.load import NO_PAGE
+from playbooks.outside.site import UrlSite
+from playbooks.outside.traffic import Answer, GuardedEndpoint, Question, ask
+from playbooks.runs.outcome import StepClock, StepOutcome
+from playbooks.statistics.intervals import theil_sen
+from playbooks.steps import models
+
+PROMPT, OUTPUT, LONG = 6, 4, 48
+"""Words and tokens; a client that leaves has asked for LONG."""
+LEAVE_EVERY, LEAVE_AFTER = 3, 2
+AT_ONCE = 8
+STORM = 24
+WARM_UP_WAVES = 2
+QUIET_S, SETTLE_S, LOOK_S = 4.0, 20.0, 0.25
+"""What stays for QUIET_S without a token is left behind; tokens for SETTLE_S are others'."""
+LONGEST_SENT = 16_384
+"""Tokens: a model that takes more is not sent prompts beyond its length."""
+LEAST_BYTES, LEAST_RSS = 1024, 32 << 20
+LEAST_RATE, LEAST_GROWTH = 0.02, 4
+LEAST_USAGE = 0.02
+"""Of the KV cache: less is no growth."""
+INSIDE = ("idle_pages_per_request", "entries_per_request")
+
+
+@dataclass(frozen=True)
+class IdleLook:
+    """The target after `served` requests, with nothing of ours in it."""
+
+    served: int
+    running: int | None
+    waiting: int | None
+    kv_usage: float | None
+    rss: int | None
+    others: bool
+    """Tokens came although nothing was asked."""
+
+    @property
+    def held(self) -> int | None:
+        known = [n for n in (self.running, self.waiting) if n is not None]
+        return sum(known) if known and not self.others else None
+
+
+def run_soak(site: UrlSite, params: models.SoakStep, clock: StepClock) -> StepOutcome:
+    with site.watched():
+        soak = _Soak(site, params, clock)
+        soak.waves()
+        if params.storms and site.care.disruptive:
+            soak.storms()
+        soak.watch_on()
+    looks, last = soak.looks, soak.looks[-1]
+    grown = growth(looks)
+    slope = _slope(looks, [look.rss for look in looks])
+    told = last.held is not None
+    metrics: dict[str, Any] = {
+        "grew": len(grown) if told else None,
+        "left": last.held,
+        "rss_bytes_per_request": slope and slope[0],
+        "growth": tuple(grown) if told else None,
+        **site.facts(),
+    }
+    doubts = [why for why in (soak.endpoint.tripped, None if soak.answered else "no request was "
+              "answered", None if site.watch.live() else NO_PAGE) if why]  # fmt: skip
+    if last.others:
+        doubts.append("others use the target: what is left behind cannot be told from theirs")
+    report = {"served": soak.served, "answered": soak.answered, "refused": soak.refused,
+              "looks": [asdict(look) for look in looks],
+              "storms": params.storms and site.care.disruptive,
+              "watched_s": round(site.watch.seconds, 1)}  # fmt: skip
+    note = f"{soak.served} served, {len(grown)} things grew, watched {site.watch.seconds:.0f} s"
+    blind = set(INSIDE) | ({"rss_bytes_per_request"} if slope is None else set())
+    return StepOutcome(metrics, note, report, not_told=frozenset(blind), doubts=tuple(doubts))
+
+
+class _Soak:
+    def __init__(self, site: UrlSite, params: models.SoakStep, clock: StepClock) -> None:
+        self.site, self.params, self.clock = site, params, clock
+        self.endpoint = GuardedEndpoint(site)
+        self.prompts = TextPrompts(int(np.random.SeedSequence().generate_state(1)[0]))
+        self.served = self.answered = self.refused = 0
+        self.looks: list[IdleLook] = []
+        self.others = False
+        self._end = None if clock.left_s is None else time.monotonic() + clock.left_s
+
+    def waves(self) -> None:
+        params = self.params
+        end = None if params.duration_s is None else time.monotonic() + params.duration_s
+        for _ in range(WARM_UP_WAVES):
+            self._wave(min(params.wave, AT_ONCE))
+        self.looks.append(self._idle())
+        done = 0
+        while done < params.waves or (end is not None and time.monotonic() < end):
+            self._wave(params.wave)
+            self.looks.append(self._idle())
+            done += 1
+            self.clock.check(min(done, params.waves), params.waves + 1)
+
+    def storms(self) -> None:
+        """Many that leave at once; then prompts longer than the model takes."""
+        self._send([Question(self._prompt(i), LONG, 1 + i % 3) for i in range(STORM)], STORM)
+        newest = self.site.newest
+        longest = newest.engine.max_model_len if newest is not None else None
+        if longest is not None and longest <= LONGEST_SENT:
+            words = self.prompts.make(0, 2 * longest)
+            for answer in self._send([Question(words, OUTPUT)] * 4, 2):
+                self.refused += answer.error is not None
+        self.looks.append(self._idle())
+
+    def watch_on(self) -> None:
+        """Leave it alone until it was watched long enough."""
+        while self.site.watch.seconds < self.site.least_watch_s and not self._over():
+            time.sleep(LOOK_S)
+        self.clock.show(1, 1)
+
+    def _over(self) -> bool:
+        return self._end is not None and time.monotonic() > self._end
+
+    def _wave(self, count: int) -> None:
+        leaves = [(i + 1) % LEAVE_EVERY == 0 for i in range(count)]
+        self._send([Question(self._prompt(i), LONG if gone else OUTPUT,
+                             LEAVE_AFTER if gone else None)
+                    for i, gone in enumerate(leaves)], AT_ONCE)  # fmt: skip
+
+    def _send(self, questions: Sequence[Question], at_once: int) -> list[Answer]:
+        answers = ask(self.endpoint, questions, at_once)
+        self.served += len(answers)
+        self.answered += sum(answer.error is None for answer in answers)
+        return answers
+
+    def _prompt(self, number: int) -> str:
+        return self.prompts.make(self.served + number, PROMPT)
+
+    def _idle(self) -> IdleLook:
+        """At rest, or after SETTLE_S as it is."""
+        end = time.monotonic() + (SETTLE_S if not self.others else QUIET_S)
+        before = seen = self.site.watch.look()
+        moved = time.monotonic()
+        while _inside(seen) and time.monotonic() < end and time.monotonic() - moved < QUIET_S:
+            time.sleep(LOOK_S)
+            seen = self.site.watch.look()
+            if seen.batch.output_tokens_total != before.batch.output_tokens_total:
+                before, moved = seen, time.monotonic()
+        self.others = bool(_inside(seen)) and time.monotonic() - moved < QUIET_S
+        live = seen.source.state == "live"
+        return IdleLook(
+            self.served,
+            seen.batch.running if live else None,
+            seen.queue.waiting if live else None,
+            seen.kv.usage if live else None,
+            seen.memory.rss_bytes if live else None,
+            self.others,
+        )
+
+
+def _inside(seen: Snapshot) -> int:
+    if seen.source.state != "live":
+        return 0
+    return (seen.batch.running or 0) + (seen.queue.waiting or 0)
+
+
+def growth(looks: Sequence[IdleLook]) -> list[Growth]:
+    """What did not come back, and what rose from look to look."""
+    last, found = looks[-1], []
+    if last.held:
+        held = _slope(looks, [look.held for look in looks])
+        rate = held[0] if held and held[0] > 0 else last.held / max(last.served, 1)
+        found.append(Growth("requests that never end", "ledger", rate))
+    usage = [look.kv_usage for look in looks]
+    if _rises(looks, usage, 0.0, LEAST_USAGE):
+        found.append(Growth("KV usage at rest", "ledger", (_slope(looks, usage) or (0.0, 0.0))[0]))
+    rss = [look.rss for look in looks]
+    if _rises(looks, rss, LEAST_BYTES, LEAST_RSS):
+        found.append(Growth("resident memory", "memory", (_slope(looks, rss) or (0.0, 0.0))[0]))
+    return found
+
+
+def _rises(looks: Sequence[IdleLook], values: Sequence[float | None], rate: float,
+           least: float) -> bool:  # fmt: skip
+    slope = _slope(looks, values)
+    if slope is None or values[0] is None or values[-1] is None:
+        return False
+    return slope[1] > 0 and slope[0] >= rate and values[-1] - values[0] >= least
+
+
+def _slope(looks: Sequence[IdleLook], values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Per request, and the lower end of its interval; None where a look lacks the value."""
+    known = [float(v) for v in values if v is not None]
+    if len(known) < len(values) or len(known) < 3:
+        return None
+    found = theil_sen([look.served for look in looks], known)
+    return None if found is None or found.low is None else (found.estimate, found.low)
