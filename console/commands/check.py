@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from console.commands.engine_flags import EngineFlags
-from console.commands.options import Api, Target, Token, command_options, duration
+from console.commands.options import Api, Pid, Target, Token, command_options, duration
 from console.commands.output import Output
 from console.commands.signals import ended_by
 from console.commands.streams import StatusLine
@@ -50,10 +50,7 @@ def check(
     target: Target = "embedded",
     api: Api = "completions",
     token: Token = None,
-    pid: Annotated[
-        int | None,
-        typer.Option("--pid", help="The target's process here, if its port does not tell."),
-    ] = None,
+    pid: Pid = None,
     time_budget: Annotated[
         float | None, duration("--time-budget", "For all of it, like 90s or 20m.")
     ] = None,

@@ -17,6 +17,7 @@ from console.commands.options import (
     SEED,
     Api,
     MaxContext,
+    Pid,
     Timeout,
     Token,
     TokenIds,
@@ -26,8 +27,10 @@ from console.commands.options import (
 from console.commands.output import Output
 from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
+from engine.errors import ConfigError
 
 if TYPE_CHECKING:
+    from engine.observing.host import Witness
     from playbooks.load.client import LoadProgress
     from playbooks.load.targets import Target
     from playbooks.load.workload import LoadSpec
@@ -94,6 +97,7 @@ def load(
     api: Api = "completions",
     token_ids: TokenIds = False,
     token: Token = None,
+    pid: Pid = None,
     max_context: MaxContext = None,
     seed: Annotated[int | None, typer.Option("--seed", help=SEED)] = None,
     jsonl: Annotated[
@@ -105,6 +109,8 @@ def load(
     from playbooks.load.workload import make_spec
 
     embedded = target == "embedded"
+    if pid is not None and target in ("embedded", "null"):
+        raise ConfigError(f"--pid: {target} is this process; it is for --target URL")
     config = engine.config() if embedded else None
     spec = make_spec(
         arrivals,
@@ -131,7 +137,7 @@ def load(
     else:
         engine.refuse_at(target, "model")
         there = _remote(target, api, engine.model, token_ids, token, max_context)
-        report = _run(there, spec, jsonl, output)
+        report = _run(there, spec, jsonl, output, _witness_there(target, pid))
     output.finish(report, keep=True)
     raise typer.Exit(exit_code(report))
 
@@ -144,30 +150,45 @@ def _remote(target: str, *spec: Any) -> Target:
     return NullTarget() if target == "null" else Endpoint(EndpointSpec(target, *spec))
 
 
+def _witness_there(target: str, pid: int | None) -> Witness | None:
+    """Of the target's process, if that is on this machine."""
+    from engine.remote.address import parse
+    from playbooks.measure.witnessed import witness_at
+
+    return None if target == "null" else witness_at(parse(target).origin, pid)
+
+
 def _on_engine(config: Any, spec: LoadSpec, jsonl: Path | None, output: Output) -> dict[str, Any]:
     from engine.core import Engine
     from playbooks.load.targets import EmbeddedTarget
     from playbooks.measure.trial import warm_up
+    from playbooks.measure.witnessed import witness_of
 
     with Engine(config) as engine:
         note_backend(engine, output)
         warm_up(engine)
         engine.reset()
-        return _run(EmbeddedTarget(engine), spec, jsonl, output)
+        return _run(EmbeddedTarget(engine), spec, jsonl, output, witness_of(engine))
 
 
-def _run(target: Target, spec: LoadSpec, jsonl: Path | None, output: Output) -> dict[str, Any]:
+def _run(
+    target: Target, spec: LoadSpec, jsonl: Path | None, output: Output, witness: Witness | None
+) -> dict[str, Any]:
+    """`host` in the report is None where the target is not on this machine."""
     from playbooks.load.client import run_load
     from playbooks.load.record import RecordFile
     from playbooks.load.summary import summarize
+    from playbooks.measure.witnessed import host_report
 
     with (
         RecordFile(jsonl) if jsonl is not None else nullcontext() as file,
         StatusLine(output.quiet) as line,
+        witness or nullcontext(),
     ):
         show = (lambda seen: line.pass_by(progress_text(seen))) if line.live else None
         result = run_load(target, spec, show, file.write if file is not None else None)
-    return summarize(result)
+    host = None if witness is None else host_report([witness.evidence])
+    return summarize(result) | {"host": host}
 
 
 def _token_counter(model: str) -> Callable[[str], int]:

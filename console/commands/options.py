@@ -66,6 +66,10 @@ def _token_option(**more: Any) -> Any:
 
 
 TokenVariable = Annotated[str | None, _token_option()]
+Pid = Annotated[
+    int | None,
+    typer.Option("--pid", help="The target's process here, if its port does not tell."),
+]
 Token = Annotated[str | None, _token_option(callback=_token)]
 """The command gets the token itself."""
 

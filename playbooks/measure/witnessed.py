@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
-from engine.core import Engine
 from engine.errors import ConfigError
 from engine.observing.host import DISTURBED, HostEvidence, Look, Places, Witness, pid_behind
 from engine.observing.host.processes import read
 from engine.paths import user_folder
+
+if TYPE_CHECKING:
+    from engine.core import Engine  # a load on a URL needs no torch
 
 SHARES = ("others_share", "steal_share", "quota_share", "memory_pressure")
 Result = TypeVar("Result")
@@ -25,7 +25,9 @@ Result = TypeVar("Result")
 def witness_of(engine: Engine, look: Look | None = None) -> Witness:
     """Of this process, and of the threads with which the engine computes if it does on the CPU.
     `look`: another host than this one."""
-    threads = engine.call(torch.get_num_threads) if engine.device == "cpu" else None
+    from torch import get_num_threads
+
+    threads = engine.call(get_num_threads) if engine.device == "cpu" else None
     return Witness(compute_threads=threads, places=Places(disk=user_folder()), look=look)
 
 

@@ -182,10 +182,11 @@ def load_document(report: dict[str, Any]) -> Document:
             f"{work['lengths']}, seed {work['seed']}",
             f"{n['sent']} sent, {n['completed']} completed, {n['failed']} failed{broken}; "
             f"{n['measured']} measured over {_window(report)}",
+            *([host_line(report)] if report.get("host") else []),
         ],
         tables=[latency],
         facts=[Facts("", [*_load_facts(report), *verdict_of(report)])],
-        warnings=report["warnings"],
+        warnings=[*report["warnings"], *doubts(report)],
         rows=[{"latency": name, **block} for name, block in report["latency"].items()],
     )
 

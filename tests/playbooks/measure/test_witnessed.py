@@ -1,11 +1,15 @@
 """Measurements with a witness beside them: what is repeated, what is marked, what is said."""
 
+import os
+import socket
+import sys
 from dataclasses import replace
 
 import pytest
 
+from engine.errors import ConfigError
 from engine.observing.host import Busy, HostEvidence
-from playbooks.measure.witnessed import host_report, less_disturbed, most_lost
+from playbooks.measure.witnessed import host_report, less_disturbed, most_lost, witness_at
 from playbooks.reports.documents.parts import doubts, host_line
 
 CALM = HostEvidence(10.0, 2, 2, cpu_s=10.0, wait_s=0.1, others_s=0.2, steal_share=0.01,
@@ -38,6 +42,20 @@ def test_a_host_that_tells_nothing_is_not_asked_twice():
     assert report["lost"] is None
     assert report["doubt"] is None
     assert "not told" in host_line({"host": report})
+
+
+def test_a_target_elsewhere_has_no_witness_and_a_pid_must_be_somebodys():
+    assert witness_at("http://192.0.2.1:8000") is None
+    with pytest.raises(ConfigError, match="--pid 1073741824: no process"):
+        witness_at("http://192.0.2.1:8000", 1 << 30)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_target_here_has_one_by_its_port_or_by_its_pid():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert witness_at(f"http://127.0.0.1:{port}").pid == os.getpid()
+    assert witness_at("http://192.0.2.1:8000", os.getpid()).pid == os.getpid()
 
 
 def test_shares_are_means_by_time_and_what_is_marked_says_why():
