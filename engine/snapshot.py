@@ -69,6 +69,42 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """How many tokens each of something had, from the buckets of an engine's histogram."""
+
+    p50: float | None = None
+    p90: float | None = None
+    mean: float | None = None
+    n: int = 0
+    edges: tuple[float, ...] = ()
+    """Upper edges, rising."""
+    counts: tuple[int, ...] = ()
+    """One for each edge, and one for what is above the last; not cumulative."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthState:
+    """Of the recent window, or of the last that there was; None where an engine does not tell."""
+
+    prompt: TokenCounts | None = None
+    """Of requests that ended."""
+    output: TokenCounts | None = None
+    step: TokenCounts | None = None
+    """Computed in a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One of several engines that a Snapshot is of."""
+
+    name: str
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    """0–1"""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What is running."""
 
@@ -126,6 +162,10 @@ class BatchState:
     preemptions_total: int | None = None
     preemption_tax: float | None = None
     """Tokens computed again after preemption over useful ones."""
+    draft_accepted_ratio: float | None = None
+    """Of the tokens that speculation drafted, the share that the model accepted."""
+    draft_tokens: float | None = None
+    """Accepted tokens a draft, mean; a step without drafts gives one token, these come on top."""
     padding_tokens_total: int | None = None
     """Computed for finished rows of a static batch."""
     max_wait_ms: float | None = None
@@ -322,6 +362,9 @@ class Snapshot:
     latency: LatencyState = LatencyState()
     stages: StageShares = StageShares()
     steps: StepShares = StepShares()
+    lengths: LengthState = LengthState()
+    replicas: tuple[Replica, ...] = ()
+    """Ranks behind one address, or the targets of a group; empty where it is one engine."""
     finished: dict[str, int] = field(default_factory=dict)
     """Requests ended, by finish reason."""
     events: tuple[Event, ...] = ()

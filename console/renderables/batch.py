@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
+from console.renderables import told
 from console.renderables.graphs import chart, share_line, spark
 from console.renderables.lines import (
     BLANK,
@@ -44,6 +45,17 @@ def fields(state: ScreenState) -> list[Field]:
         Field("decode", fmt.decimal(batch.decode_tokens, "tok")),
         Field("output", fmt.rate(batch.output_tok_s, "tok")),
         Field("prompt", fmt.rate(batch.prompt_tok_s, "tok")),
+        *drafts(batch),
+    ]
+
+
+def drafts(batch: BatchState) -> list[Field]:
+    """What speculation brings, where an engine speculates."""
+    if batch.draft_accepted_ratio is None:
+        return []
+    return [
+        Field("drafts accepted", fmt.percent(batch.draft_accepted_ratio)),
+        Field("a draft", fmt.decimal(batch.draft_tokens, "tok")),
     ]
 
 
@@ -69,13 +81,14 @@ def bounds(batch: BatchState, width: int) -> list[Line]:
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     columns = 3 if width >= 60 else 2
-    lines = grid(fields(state), width, columns)
+    values = state.told(fields(state))
+    lines = grid(values, width, columns)
     if height < len(lines):
-        return flow(fields(state), width, height)
+        return flow(values, width, height)
     history, now = state.history, state.now
     if height > len(lines):
         lines.append(spark("batch", history["running"], now, width, fmt.count))
-    if height > len(lines):
+    if height > len(lines) and not (state.watched and state.snapshot.batch.cap is None):
         lines.append(spark("cap", history["cap"], now, width, fmt.count))
     return lines[:height]
 
@@ -87,7 +100,10 @@ def detail(state: ScreenState, width: int, height: int) -> list[Line]:
         Field("output", fmt.count(batch.output_tokens_total, "tok")),
         Field("prompt", fmt.count(batch.prompt_tokens_total, "tok")),
     ]
-    lines = [*grid([*fields(state), *totals], width, max(2, min(4, width // 28))), BLANK]
+    values = state.told([*fields(state), *totals])
+    lines = [*grid(values, width, max(2, min(4, width // 28))), BLANK]
+    if state.watched:
+        return [*lines, *_outside(state, width, height - len(lines))][:height]
     rows, room = max(6, (height - len(lines)) // 4), half(width)
     lines += beside(
         bounds(batch, room), chart("cap", history["cap"], now, room, rows, fmt.count), width
@@ -101,3 +117,17 @@ def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     running = [row for row in state.snapshot.requests if row.state == "running"]
     lines += request_table(running, width, height - len(lines), "nothing runs")
     return lines[:height]
+
+
+def _outside(state: ScreenState, width: int, height: int) -> list[Line]:
+    """Of a watched engine: how it ran, its replicas, and how much its steps compute."""
+    history, now, room = state.history, state.now, half(width)
+    lines = told.replica_table(state.snapshot.replicas, width, height // 2)
+    lines = [*lines, BLANK] if lines else []
+    rows = max(6, (height - len(lines)) // 2)
+    lines += beside(
+        chart("running", history["running"], now, room, rows, fmt.count),
+        chart("output tok/s", history["output"], now, room, rows, fmt.decimal),
+        width,
+    )
+    return [*lines, *told.distributions(state.snapshot.lengths, width, height - len(lines))]

@@ -98,14 +98,27 @@ def chart(
 
 
 def histogram(label: str, found: Histogram | None, width: int, rows: int) -> list[Line]:
-    """Columns over buckets of time, with a count axis and edges below; `rows` lines in all.
+    """Columns over buckets of time, see `columns`."""
+    edges, counts = (found.edges_ms, found.counts) if found is not None else ((), ())
+    return columns(label, edges, counts, width, rows, fmt.millis)
+
+
+def columns(
+    label: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    width: int,
+    rows: int,
+    show: Callable[[float], str],
+) -> list[Line]:
+    """A column a bucket, with a count axis and edges below; `rows` lines in all.
 
     Empty buckets at both ends are left out. The first bucket of a source that cannot see below
     its first edge reads "< 0.3 s".
     """
-    if found is None or sum(found.counts) == 0 or not found.edges_ms:
+    if sum(counts) == 0 or not edges:
         return [text_line(label, "label"), text_line("no samples", "faint")][:rows]
-    counts, labels = _buckets(found)
+    counts, labels = _buckets(edges, counts, show)
     total, axis = sum(counts), 9
     title = spread(text_line(label, "label"), text_line(f"n {total:,}", "value"), width)
     height, room = rows - 2, width - axis - 1
@@ -126,12 +139,14 @@ def _column(count: int, top: int, row: int, height: int, cell: int) -> str:
     return ink * (cell - 1) + " " if cell > 1 else ink
 
 
-def _buckets(found: Histogram) -> tuple[list[int], list[str]]:
+def _buckets(
+    edges: Sequence[float], counts: Sequence[int], show: Callable[[float], str]
+) -> tuple[Sequence[int], list[str]]:
     """Counts from the first bucket that is not empty to the last, and the edges around them."""
-    filled = [i for i, count in enumerate(found.counts) if count]
+    filled = [i for i, count in enumerate(counts) if count]
     first, last = filled[0], filled[-1]
-    edges = [f"< {fmt.millis(found.edges_ms[0])}", *(fmt.millis(e) for e in found.edges_ms)]
-    return list(found.counts[first : last + 1]), edges[first : last + 2]
+    labels = [f"< {show(edges[0])}", *(show(edge) for edge in edges)]
+    return counts[first : last + 1], labels[first : last + 2]
 
 
 def _edge_axis(labels: Sequence[str], cell: int, axis: int, room: int) -> Line:

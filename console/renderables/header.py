@@ -31,7 +31,8 @@ def _what(state: ScreenState) -> str:
     engine, kv, batch = state.snapshot.engine, state.snapshot.kv, state.snapshot.batch
     if state.phase is EnginePhase.LOADING:
         return state.loading
-    cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"
+    told = batch.cap is not None or not state.watched
+    cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}" if told else ""
     if batch.dynamic is not None:
         cap += " " + _("dyn" if batch.dynamic else "fixed")
     parts = [_elsewhere(state), engine.model, engine.device, kv.format, cap]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
+from console.renderables import told
 from console.renderables.graphs import CHART_SPAN_S, chart, spark
 from console.renderables.lines import (
     BLANK,
@@ -38,6 +39,8 @@ NOT_SAID = "not reported, or not yet: it comes with the next numbers while this 
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     kv, memory = state.snapshot.kv, state.snapshot.memory
+    if state.watched and kv.page_map is None:
+        return _outside(state, width, height)
     values = fields(kv, memory)
     if width >= WIDE:
         facts = grid(values, width, 4)
@@ -55,9 +58,8 @@ def overview(state: ScreenState, width: int, height: int) -> list[Line]:
 
 def usage(kv: KvState) -> list[Field]:
     full = kv.usage is not None and kv.usage >= FULL
-    return [
-        Field("used", f"{fmt.percent(kv.usage)} of {fmt.count(kv.total)}", trouble=full),
-    ]
+    whole = f" of {fmt.count(kv.total)}" if kv.total is not None else ""
+    return [Field("used", fmt.percent(kv.usage) + whole, trouble=full)]
 
 
 def legend(kv: KvState, drawn: PageMap, width: int, short: bool = False) -> Line:
@@ -97,6 +99,39 @@ def fields(kv: KvState, memory: MemoryState) -> list[Field]:
     return values
 
 
+def _outside(state: ScreenState, width: int, height: int) -> list[Line]:
+    """Of a watched engine: how full its cache is and how often a prompt was in it already, its
+    replicas, and the lengths that fill it."""
+    kv, snapshot = state.snapshot.kv, state.snapshot
+    values = state.told([
+        *usage(kv),
+        Field("prefix hits", fmt.percent(kv.prefix_hit_ratio)),
+        Field("format", kv.format or fmt.MISSING),
+        Field("a page", fmt.count(kv.page_tokens, "tok")),
+        *fields(kv, snapshot.memory),
+    ])  # fmt: skip
+    lines = flow(values, width, height)
+    left = height - len(lines) - 1
+    if width >= WIDE:
+        room = half(width)
+        lengths = told.distributions(snapshot.lengths, room, left)
+        return told.below(lines, beside(_filled(state, room, left), lengths, width), height)
+    upper = left // 2 if left >= 12 else left
+    lines = [*lines, BLANK, *_filled(state, width, upper)][:height]
+    left = height - len(lines) - 1
+    return told.below(lines, told.distributions(snapshot.lengths, width, left), height)
+
+
+def _filled(state: ScreenState, width: int, rows: int) -> list[Line]:
+    """Its replicas, and below them the course of the pages in use."""
+    lines = told.replica_table(state.snapshot.replicas, width, rows)
+    left = rows - len(lines)
+    usage, now = state.history["usage"], state.now
+    if state.snapshot.kv.usage is None:
+        return lines
+    return [*lines, *chart("pages in use", usage, now, width, left, fmt.percent)]
+
+
 def _sparks(state: ScreenState, width: int, rows: int) -> list[Line]:
     """What fills the room between map and facts, a blank line first."""
     history, now = state.history, state.now
@@ -111,6 +146,8 @@ def _sparks(state: ScreenState, width: int, rows: int) -> list[Line]:
 def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     """The pool by state, beside it what contiguous blocks would make of it; by owner; by age."""
     kv = state.snapshot.kv
+    if state.watched and kv.page_map is None:
+        return _outside(state, width, height)
     values = [Field("format", kv.format or fmt.MISSING), *fields(kv, state.snapshot.memory)]
     values.append(Field("waste", fmt.count(kv.tail_waste_tokens, "tok")))
     values.append(Field("a page", fmt.count(kv.page_tokens, "tok")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from console.history import Series
 from console.renderables import format as fmt
 from console.renderables.graphs import CHART_SPAN_S, chart, histogram
@@ -36,13 +38,21 @@ def rows(latency: LatencyState) -> list[tuple[str, Percentiles]]:
     ]
 
 
-def table(latency: LatencyState, width: int) -> list[Line]:
-    """A heading and four rows; mean and sample count where there is room."""
+def told_rows(state: ScreenState) -> list[tuple[str, Percentiles]]:
+    """Of a watched engine the metrics that it has, of our own all."""
+    latency = state.snapshot.latency
+    drawn = dict(histograms(latency))
+    known = rows(latency)
+    return [(n, p) for n, p in known if not state.watched or p.n or drawn[n] is not None] or known
+
+
+def table(known: Sequence[tuple[str, Percentiles]], width: int) -> list[Line]:
+    """A heading and a row each; mean and sample count where there is room."""
     wide = width >= 60
     heads = [*fmt.ENOUGH, *(["mean", "requests"] if wide else [])]
     column = 10 if wide else max(7, (width - 6) // 3)
     lines = [text_line(" " * 6 + "".join(f"{head:>{column}}" for head in heads), "label")]
-    for name, p in rows(latency):
+    for name, p in known:
         cells = list(fmt.quantiles(p).values())
         if wide:
             cells += [fmt.millis(p.mean), fmt.count(p.n or None)]
@@ -52,13 +62,14 @@ def table(latency: LatencyState, width: int) -> list[Line]:
 
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
-    latency = state.snapshot.latency
+    known = told_rows(state)
     if height < 5:
-        return [_one_line(name, p, width) for name, p in rows(latency)][:height]
-    lines = table(latency, width)
+        return [_one_line(name, p, width) for name, p in known][:height]
+    lines = table(known, width)
     left = height - len(lines) - 1
     if left >= 1:
-        lines += [BLANK, *_graphs(state, width, left)]
+        names = [name for name in ("TTFT", "TPOT") if name in dict(known)]
+        lines += [BLANK, *_graphs(state, names, width, left)]
     return lines[:height]
 
 
@@ -68,25 +79,26 @@ def _one_line(name: str, p: Percentiles, width: int) -> Line:
     return fit((head, *next(iter(flow(values, width - 5, 1)), ())), width)
 
 
-def _graphs(state: ScreenState, width: int, height: int) -> list[Line]:
+def _graphs(state: ScreenState, names: Sequence[str], width: int, height: int) -> list[Line]:
     """A chart has four rows at least; with fewer it is one line."""
-    lower = 1 if height < 10 else height // 2
+    lower = 0 if len(names) < 2 else 1 if height < 10 else height // 2
     upper = height - lower if height >= 6 else 1
     return [
         line
-        for name, rows in (("TTFT", upper), ("TPOT", lower))
+        for name, rows in zip(names, (upper, lower), strict=False)
         for line in chart(*course(state, name), state.now, width, rows, fmt.millis, CHART_SPAN_S)
     ]
 
 
 def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     """The table, what its rows mean, and of each metric the distribution and the course."""
-    latency = state.snapshot.latency
-    lines = [*table(latency, width), BLANK]
+    known = dict(told_rows(state))
+    lines = [*table(list(known.items()), width), BLANK]
     if height >= 30:
         lines += [*(fit(text_line(text, "faint"), width) for text in MEANINGS), BLANK]
     rest = height - len(lines)
-    shown = histograms(latency)[: max(1, min(4, rest // 6))]
+    drawn = [pair for pair in histograms(state.snapshot.latency) if pair[0] in known]
+    shown = drawn[: max(1, min(4, rest // 6))]
     for name, found in shown:
         lines += _pair(state, name, found, width, rest // len(shown))
     return lines[:height]

@@ -84,11 +84,12 @@ def throttle(gpu: GpuState) -> str:
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     snapshot = state.snapshot
-    lines = grid(fields(snapshot), width, 2 if width >= 60 else 1)
+    values = state.told(fields(snapshot))
+    lines = grid(values, width, 2 if width >= 60 else 1)
     if snapshot.gpus and height > len(lines):
         lines.insert(0, fit(text_line(_gpu_name(snapshot.gpus[0]), "text"), width))
     if len(lines) > height:
-        return flow(fields(snapshot), width, height)
+        return flow(values, width, height)
     room = height - len(lines)
     lines += [_bar_line(a, width) for a in (snapshot.memory.allocators or ())[:room]]
     return lines
@@ -127,6 +128,9 @@ def _idle(a: AllocatorState) -> int | None:
 
 def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     snapshot, columns = state.snapshot, max(2, min(4, width // 28))
+    if state.watched and snapshot.gpus is None and snapshot.memory.allocators is None:
+        rss = chart("process memory", state.history["rss"], state.now, width, height // 2, fmt.size)
+        return [*grid(state.told(fields(snapshot)), width, columns), BLANK, *rss][:height]
     lines: list[Line] = []
     for gpu in snapshot.gpus or ():
         lines += [text_line(_gpu_name(gpu), "label"), *grid(gpu_fields(gpu), width, columns), BLANK]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
+from console.renderables import told
 from console.renderables.graphs import chart, histogram, spark
 from console.renderables.lines import (
     BLANK,
@@ -43,19 +44,22 @@ def waits(queue: QueueState) -> list[Field]:
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     queue = state.snapshot.queue
+    values = state.told([*counts(queue), *waits(queue)])
     if height < 4:
-        return flow([*counts(queue), *waits(queue)], width, height)
-    lines = grid([*counts(queue), *waits(queue)], width, columns=2)
+        return flow(values, width, height)
+    lines = grid(values, width, columns=2)
     waiting = state.history["waiting"]
     if height > len(lines):
         lines.append(spark("waiting", waiting, state.now, width, fmt.count))
+    if state.watched and height > len(lines) and told.ended(state.snapshot.finished):
+        lines.append(_finished(state.snapshot, width))
     return lines[:height]
 
 
 def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     queue = state.snapshot.queue
     columns = max(2, min(4, width // 28))
-    lines = grid([*counts(queue), *waits(queue)], width, columns)
+    lines = grid(state.told([*counts(queue), *waits(queue)]), width, columns)
     lines += [BLANK, fit(diagnosis(state.snapshot), width), _finished(state.snapshot, width), BLANK]
     rows = max(6, (height - len(lines)) // 3)
     room = half(width)
@@ -65,6 +69,10 @@ def detail(state: ScreenState, width: int, height: int) -> list[Line]:
         width,
     )
     lines += [BLANK]
+    if state.watched:
+        left = height - len(lines)
+        ends = told.end_bars(state.snapshot.finished, min(width, 100), left)
+        return [*lines, *told.below(ends, told.table(state.snapshot.lengths, width), left)][:height]
     waiting = [row for row in state.snapshot.requests if row.state != "running"]
     lines += request_table(waiting, width, height - len(lines), "nothing waits")
     return lines[:height]
@@ -93,8 +101,5 @@ def waiting_share(snapshot: Snapshot) -> tuple[float | None, str]:
 
 
 def _finished(snapshot: Snapshot, width: int) -> Line:
-    fields = [
-        Field(reason, fmt.count(number)) for reason, number in sorted(snapshot.finished.items())
-    ]
-    lines = flow(fields, width - 10, 1)
+    lines = flow(told.ended(snapshot.finished), width - 10, 1)
     return (Span("finished  ", "label"), *(lines[0] if lines else text_line(fmt.MISSING)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from console.history import History
+from console.renderables.lines import Field
 from console.renderables.playback import Playback
 from engine.snapshot import Snapshot, SourceState
 
@@ -35,6 +37,19 @@ class ScreenState:
     """Where a replay stands; None when this is no replay."""
     running: str = ""
     """The playbook that runs, and how far it is."""
+
+    @property
+    def watched(self) -> bool:
+        """From outside: what such an engine does not tell is not drawn. EveWatch elsewhere tells
+        all that it tells here."""
+        source = self.snapshot.source
+        elsewhere = "://" in source.target and source.engine != "evewatch"
+        return elsewhere or source.engine == "fleet"
+
+    def told(self, fields: Sequence[Field]) -> list[Field]:
+        """Of a watched engine's fields those with a value; of our own all, so that they stand
+        still while values come."""
+        return [f for f in fields if not self.watched or any(c.isalnum() for c in f.value)]
 
     @property
     def trusted(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from console.renderables import format as fmt
+from console.renderables import told
 from console.renderables.graphs import share_line
 from console.renderables.lines import BLANK, Field, Line, fit, flow, grid, text_line
 from console.renderables.screen_state import ScreenState
-from engine.snapshot import StageShares, StepShares
+from engine.snapshot import Snapshot, StageShares, StepShares
 
 Shares = list[tuple[str, float | None]]
 
@@ -52,16 +53,34 @@ def bars(title: str, shares: Shares, width: int) -> list[Line]:
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
     request, step = of_request(state.snapshot.stages), of_step(state.snapshot.steps)
+    if state.watched and not _known(step):
+        return _outside(state.snapshot, width, height)
     if height < len(request) + len(step) + 2:
         return _words(request, step, width, height)
     lines = [*bars("of a request", request, width), *bars("of a step", step, width)]
     return lines[:height]
 
 
+def _known(shares: Shares) -> Shares:
+    return [(name, share) for name, share in shares if share is not None]
+
+
+def _outside(snapshot: Snapshot, width: int, height: int) -> list[Line]:
+    """Of a watched engine the stages that it tells, how long its requests are, how they end."""
+    request = _known(of_request(snapshot.stages))
+    if height < 10:
+        lines = _words(request, [], width, height)
+        return [*lines, *told.table(snapshot.lengths, width)][:height]
+    lines = bars("of a request", request, width) if request else []
+    lines = told.below(lines, told.table(snapshot.lengths, width), height)
+    room = height - len(lines) - 1
+    return told.below(lines, told.end_bars(snapshot.finished, width, room), height)
+
+
 def _words(request: Shares, step: Shares, width: int, height: int) -> list[Line]:
     """The same in words, the request's shares first."""
     parts = [[Field(name, _short(share)) for name, share in part] for part in (request, step)]
-    lines = [line for part in parts for line in grid(part, width, columns=3, gap=2)]
+    lines = [line for part in parts if part for line in grid(part, width, columns=3, gap=2)]
     return lines if len(lines) <= height else flow([*parts[0], *parts[1]], width, height)
 
 
@@ -75,6 +94,8 @@ def _short(share: float | None) -> str:
 def detail(state: ScreenState, width: int, height: int) -> list[Line]:
     request, step = of_request(state.snapshot.stages), of_step(state.snapshot.steps)
     width = min(width, 100)
+    if state.watched and not _known(step):
+        return _outside(state.snapshot, width, height)
     lines = [
         *bars("share of the life of requests that finished lately", request, width),
         BLANK,

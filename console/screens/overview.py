@@ -15,6 +15,7 @@ from console.locale.lang import _
 from console.panels.answer import AnswerPane
 from console.panels.panel import Panel
 from console.panels.specs import LAYOUT, PANELS
+from console.renderables import machine
 from console.renderables.screen_state import ScreenState
 from console.screens.base_screen import BaseScreen
 
@@ -66,6 +67,8 @@ class Overview(BaseScreen):
     # drawing
 
     def show_body(self, state: ScreenState) -> None:
+        alone = state.watched and len(state.told(machine.fields(state.snapshot))) < 2
+        self.set_class(alone, "-no-machine")
         for panel in self.panels:
             panel.show(state)
 

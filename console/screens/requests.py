@@ -14,11 +14,14 @@ from console.renderables.screen_state import ScreenState
 from console.screens.lists import ListScreen, PageScreen
 from engine.snapshot import RequestRow
 
+NONE = "no request runs or waits"
+NOT_TOLD = "single requests are not told by the engine that is watched, or none runs or waits"
+
 
 class RequestsScreen(ListScreen[RequestRow]):
     PLACE = actions.REQUESTS
     TITLE_TEXT = "Requests"
-    EMPTY = "no request runs or waits"
+    EMPTY = NONE
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +39,10 @@ class RequestsScreen(ListScreen[RequestRow]):
 
     def words_of(self, item: RequestRow) -> str:
         return f"{item.id} {item.state} {item.source or ''}"
+
+    def show_body(self, state: ScreenState) -> None:
+        self.EMPTY = NOT_TOLD if state.watched else NONE
+        super().show_body(state)
 
     def title_line(self) -> Line:
         s = self._state.snapshot

@@ -78,6 +78,9 @@ def vllm_names(prefix: str) -> Names:
             "cache_queries": named("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
             "cache_hits": named("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
             "steps": named("iteration_tokens_total_count"),
+            "drafts": named("spec_decode_num_drafts_total"),
+            "draft_tokens": named("spec_decode_num_draft_tokens_total"),
+            "accepted_tokens": named("spec_decode_num_accepted_tokens_total"),
         },
         histograms={
             "ttft": named("time_to_first_token_seconds"),
@@ -88,6 +91,9 @@ def vllm_names(prefix: str) -> Names:
             "queue": named("request_queue_time_seconds"),
             "prefill": named("request_prefill_time_seconds"),
             "decode": named("request_decode_time_seconds"),
+            "prompt_length": named("request_prompt_tokens"),
+            "output_length": named("request_generation_tokens"),
+            "step_length": named("iteration_tokens_total"),
         },
         gauges={"hit_ratio": named("gpu_prefix_cache_hit_rate")},  # before its counters
     )

@@ -45,8 +45,14 @@ SGLANG = Sglang(
             "itl": _named("inter_token_latency_seconds"),
             "e2e": _named("e2e_request_latency_seconds"),
             "queue": _named("queue_time_seconds"),
+            "prompt_length": _named("prompt_tokens_histogram"),
+            "output_length": _named("generation_tokens_histogram"),
         },
-        gauges={"output_tok_s": _named("gen_throughput"), "hit_ratio": _named("cache_hit_rate")},
+        gauges={
+            "output_tok_s": _named("gen_throughput"),
+            "hit_ratio": _named("cache_hit_rate"),
+            "draft_ratio": _named("spec_accept_rate"),
+        },
     ),
     cannot_know=(*INSIDE, "why requests ended"),
 )

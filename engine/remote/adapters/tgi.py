@@ -37,6 +37,8 @@ TGI = Tgi(
             "tpot": ("tgi_request_mean_time_per_token_duration",),
             "e2e": ("tgi_request_duration",),
             "queue": ("tgi_request_queue_duration",),
+            "prompt_length": ("tgi_request_input_length",),
+            "output_length": ("tgi_request_generated_tokens",),
         },
     ),
     cannot_know=(

@@ -20,7 +20,7 @@ from engine.remote.engine import INTERVAL_S, RemoteEngine, attach
 from engine.remote.fleet.odd import Oddity, odd_ones
 from engine.remote.metrics import view
 from engine.remote.metrics.numbers import Numbers
-from engine.snapshot import EngineInfo, Snapshot, Source, SourceState
+from engine.snapshot import EngineInfo, Replica, Snapshot, Source, SourceState
 
 UNKNOWN = "model not known yet"
 MOST_TARGETS = 256
@@ -129,7 +129,8 @@ def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers])
     info = EngineInfo(model=models[0] if len(models) == 1 else None)
     newest = max(snapshot.time for snapshot in live.values())
     merged = view.snapshot(total, {}, info, sum(one.seq for one in live.values()), newest)
-    return replace(merged, source=source)
+    rows = (Replica(n, s.batch.running, s.queue.waiting, s.kv.usage) for n, s in live.items())
+    return replace(merged, source=source, replicas=tuple(rows) if len(live) > 1 else ())
 
 
 def attach_all(

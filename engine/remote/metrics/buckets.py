@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.snapshot import Percentiles
+from engine.snapshot import Percentiles, TokenCounts
 
 P90_FROM, P99_FROM = 10, 100
 """Observations below which no P90 or P99 is given, as for the embedded engine."""
@@ -107,6 +107,26 @@ class Buckets:
             floor=_ms(finite[0]) if finite else None,
             ceiling=_ms(finite[-1]) if finite else None,
         )
+
+    def token_counts(self) -> TokenCounts | None:
+        """Of a histogram of tokens; None while nothing was observed."""
+        n = round(self.count)
+        if n <= 0:
+            return None
+        return TokenCounts(
+            p50=self.quantile(0.5),
+            p90=self.quantile(0.9) if n >= P90_FROM else None,
+            mean=self.mean,
+            n=n,
+            edges=tuple(bound for bound in self.bounds if bound != math.inf),
+            counts=self.apart,
+        )
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Observations in each bucket; not cumulative."""
+        below = (0.0, *self.counts[:-1])
+        return tuple(round(b - a) for a, b in zip(below, self.counts, strict=True))
 
 
 def merged(several: Iterable[Buckets]) -> Buckets | None:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pool:
-    """The KV cache of one rank."""
+    """The KV cache of one rank, and its requests."""
 
     name: str
     """The rank, for the operator: "engine 1"."""
@@ -30,6 +30,8 @@ class Pool:
     free: float | None = None
     bytes: float | None = None
     format: str | None = None
+    running: float | None = None
+    waiting: float | None = None
     owner: Labels = ()
 
 
@@ -49,9 +51,9 @@ class Numbers:
     rates: Mapping[str, float] = field(default_factory=dict)
     """What the counters grew by, a second."""
     buckets: Mapping[str, Buckets] = field(default_factory=dict)
-    """Seconds; of the recent window, or since the start while nothing newer was observed."""
+    """Seconds, or tokens; of the recent window, or since the start while nothing newer came."""
     observed: Mapping[str, Buckets] = field(default_factory=dict)
-    """Seconds; all that `totals` is of."""
+    """Likewise; all that `totals` is of."""
 
     def merge(self, other: Numbers) -> Numbers:
         return Numbers(

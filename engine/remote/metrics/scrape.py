@@ -14,7 +14,7 @@ from engine.remote.metrics.owners import Labels, Series, title, unrepeated
 
 T = TypeVar("T", bound=Sized)
 V = TypeVar("V")
-NO_SUM = ("step_s", "hit_ratio")
+NO_SUM = ("step_s", "hit_ratio", "draft_ratio")
 """Gauges that do not add up: of several ranks they are not known."""
 
 
@@ -34,7 +34,8 @@ class Scrape:
     finished: dict[str, Series] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, Buckets]] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    """What fits nowhere else: output_tok_s, step_s, hit_ratio, rss_bytes, device_…_bytes."""
+    """What fits nowhere else: output_tok_s, step_s, rss_bytes, device_…_bytes, and those of
+    NO_SUM."""
     started: float | None = None
     """Unix seconds; a change is a restart."""
     notes: list[str] = field(default_factory=list)
@@ -130,6 +131,8 @@ def _pools(page: Page, names: Names) -> tuple[Pool, ...]:
                 pages=_beside(page, names.pages, owner),
                 page_tokens=_beside(page, names.page_tokens, owner),
                 free=_beside(page, names.free_pages, owner),
+                running=_beside(page, names.running, owner),
+                waiting=_beside(page, names.waiting, owner),
                 owner=owner,
             )
         )

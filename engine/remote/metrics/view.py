@@ -13,11 +13,14 @@ from engine.snapshot import (
     Histogram,
     KvState,
     LatencyState,
+    LengthState,
     MemoryState,
     Percentiles,
     QueueState,
+    Replica,
     Snapshot,
     StageShares,
+    TokenCounts,
 )
 
 UNEVEN = 0.25
@@ -40,6 +43,8 @@ def snapshot(
         memory=memory(gauges),
         latency=latency(numbers),
         stages=stages(numbers),
+        lengths=lengths(numbers),
+        replicas=ranks(numbers),
         finished={reason: round(count) for reason, count in numbers.finished.items()},
     )
 
@@ -74,13 +79,16 @@ def batch(numbers: Numbers, gauges: Mapping[str, float]) -> BatchState:
         output_tokens_total=whole(totals.get("output_tokens")),
         prompt_tokens_total=whole(totals.get("prompt_tokens")),
         preemptions_total=whole(totals.get("preemptions")),
+        draft_accepted_ratio=_share(
+            _ratio(totals.get("accepted_tokens"), totals.get("draft_tokens")),
+            gauges.get("draft_ratio"),
+        ),
+        draft_tokens=_ratio(totals.get("accepted_tokens"), totals.get("drafts")),
     )
 
 
 def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:
-    hits = _ratio(numbers.totals.get("cache_hits"), numbers.totals.get("cache_queries"))
-    if hits is None:
-        hits = gauges.get("hit_ratio")
+    totals = numbers.totals
     return KvState(
         format=numbers.pool_same(lambda pool: pool.format),
         page_tokens=whole(numbers.pool_same(lambda pool: pool.page_tokens)),
@@ -88,7 +96,9 @@ def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:
         free=whole(numbers.pool_sum(lambda pool: pool.free)),
         usage=numbers.usage,
         pool_bytes=whole(numbers.pool_sum(lambda pool: pool.bytes)),
-        prefix_hit_ratio=hits if hits is not None and 0 <= hits <= 1 else None,
+        prefix_hit_ratio=_share(
+            _ratio(totals.get("cache_hits"), totals.get("cache_queries")), gauges.get("hit_ratio")
+        ),
     )
 
 
@@ -125,6 +135,24 @@ def stages(numbers: Numbers) -> StageShares:
     return StageShares(queue=share("queue"), prefill=share("prefill"), decode=share("decode"))
 
 
+def lengths(numbers: Numbers) -> LengthState:
+    def of(name: str) -> TokenCounts | None:
+        found = numbers.buckets.get(name)
+        return None if found is None else found.token_counts()
+
+    return LengthState(of("prompt_length"), of("output_length"), of("step_length"))
+
+
+def ranks(numbers: Numbers) -> tuple[Replica, ...]:
+    """The engines behind one address, where there are several."""
+    if len(numbers.pools) < 2:
+        return ()
+    return tuple(
+        Replica(pool.name, whole(pool.running), whole(pool.waiting), pool.usage)
+        for pool in numbers.pools
+    )
+
+
 def note(broken: Sequence[str], numbers: Numbers) -> str | None:
     """What is wrong with single fields, and ranks that are far apart."""
     notes = list(broken[:2])
@@ -150,9 +178,7 @@ def percentiles(buckets: Buckets | None) -> Percentiles:
 def histogram(buckets: Buckets | None) -> Histogram | None:
     if buckets is None or len(buckets.bounds) < 2:
         return None
-    below = (0.0, *buckets.counts[:-1])
-    counts = tuple(round(b - a) for a, b in zip(below, buckets.counts, strict=True))
-    return Histogram(tuple(bound * 1e3 for bound in buckets.bounds[:-1]), counts)
+    return Histogram(tuple(bound * 1e3 for bound in buckets.bounds[:-1]), buckets.apart)
 
 
 def whole(value: float | None) -> int | None:
@@ -178,6 +204,12 @@ def _sum_of(buckets: Buckets | None) -> float | None:
 
 def _ratio(part: float | None, total: float | None) -> float | None:
     return part / total if part is not None and total else None
+
+
+def _share(counted: float | None, gauge: float | None) -> float | None:
+    """0–1: the engine's own gauge where its counters do not tell."""
+    share = gauge if counted is None else counted
+    return share if share is not None and 0 <= share <= 1 else None
 
 
 def _plus(*values: float | None) -> float | None:

@@ -12,6 +12,7 @@ from engine.remote.fleet.fleet import Fleet
 from engine.snapshot import Percentiles, Snapshot
 from journeys import Console, journey
 from remote_stub import Server, page
+from screens import check, settle, text_of
 
 
 def watched(*bodies, clock=None):
@@ -61,6 +62,35 @@ async def test_one_target_has_the_usual_panels(console):
         assert "8.8 % of 182" in screen
         assert "3.8 s" in screen and "< 300 ms" in screen
         assert "f fleet" not in screen  # there is none
+
+
+TWO, LOADED = page("vllm/two_engines"), page("vllm/loaded")
+TOLD = {
+    "watched-120x40": (LOADED, (120, 40), []),
+    "watched-80x24": (LOADED, (80, 24), []),
+    "watched-two-120x40": (TWO, (120, 40), []),
+    "watched-kv-80x24": (TWO, (80, 24), ["3"]),
+    "watched-batch-120x40": (TWO, (120, 40), ["2"]),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+async def test_what_is_told_has_the_room_and_what_is_not_has_none(console, name):
+    body, size, keys = TOLD[name]
+    async with console(body, size=size) as c:
+        await c.press(*keys)
+        await settle(c.pilot, c.app)
+        check(name, text_of(c.app))
+        bare = [line for line in c.screen.splitlines() if line.count("–  ") > 2]
+        assert not bare, "rows of nothing"
+
+
+@journey("app.show_requests")
+async def test_single_requests_are_not_said_to_be_none(console):
+    async with console(BUSY) as c:
+        await c.press("r")
+        await c.until(lambda: "the first 0 of 24" in c.screen)
+        assert "single requests are not told" in c.screen
 
 
 async def test_a_target_that_dies_says_so_on_every_panel_and_comes_back(console, clock):

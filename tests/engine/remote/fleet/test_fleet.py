@@ -125,6 +125,13 @@ def test_a_group_merges_by_bucket_and_never_adds_a_share():
     assert merged.latency.ttft_ms.p50 == pytest.approx((2.5 + 2.5 * (38.5 - 3) / 45) * 1e3)
 
 
+def test_a_group_has_its_replicas_each_with_its_own_numbers():
+    merged = fleet(BUSY, AFTER, httpx.ConnectError("refused"), group="chat").groups()[0].merged
+    assert [(one.name, one.running, one.waiting) for one in merged.replicas] == [
+        ("r0", 11, 13), ("r1", 0, 0)
+    ]  # fmt: skip
+
+
 def test_a_group_that_is_all_down_has_no_numbers():
     (group,) = fleet(httpx.ConnectError("x"), httpx.ConnectError("x")).groups()
     assert group.merged.source.state is SourceState.UNREACHABLE

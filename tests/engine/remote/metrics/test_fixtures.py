@@ -296,3 +296,45 @@ def test_triton_without_an_llm_backend_reads_the_outermost_model():
     assert s.engine.model == "ensemble"
     assert s.latency.e2e_ms.mean == exactly(9.0 / 40 * 1e3)
     assert s.kv.usage is None
+
+
+# --- lengths, drafts, replicas -----------------------------------------------------------
+
+
+def test_vllm_tells_how_long_requests_and_steps_are():
+    s = look(page("vllm/loaded"))
+    prompt, output, step = s.lengths.prompt, s.lengths.output, s.lengths.step
+    assert (prompt.n, prompt.mean, output.n, output.mean) == (10, 64.0, 10, 16.0)
+    assert (prompt.p50, prompt.p90) == (75.0, 95.0)  # all between 50 and 100
+    assert sum(prompt.counts) == 10 and prompt.counts[prompt.edges.index(100.0)] == 10
+    assert (step.n, step.mean) == (85, exactly(800 / 85))
+    assert step.counts[:6] == (5, 70, 0, 0, 0, 10) and step.edges[:6] == (1, 8, 16, 32, 64, 128)
+    assert s.finished["length"] == 10 and s.kv.prefix_hit_ratio == 0.0
+
+
+def test_an_idle_engine_has_no_lengths_and_one_that_does_not_draft_no_share_of_drafts():
+    s = look(page("vllm/idle"))
+    assert (s.lengths.prompt, s.lengths.output, s.lengths.step) == (None, None, None)
+    assert (s.batch.draft_accepted_ratio, s.batch.draft_tokens) == (None, None)
+
+
+def test_vllm_tells_what_its_drafts_bring():
+    label = '{engine="0",model_name="smol"}'
+    counts = {"drafts": 50, "draft_tokens": 200, "accepted_tokens": 90}
+    lines = [f"vllm:spec_decode_num_{name}_total{label} {n}.0" for name, n in counts.items()]
+    s = look(page("vllm/loaded") + "\n".join([*lines, ""]).encode())
+    assert s.batch.draft_accepted_ratio == exactly(0.45)
+    assert s.batch.draft_tokens == exactly(1.8)
+
+
+def test_a_share_of_drafts_that_is_none_is_not_known():
+    body = sglang() + b"sglang:spec_accept_rate 1.7\n"
+    assert look(body).batch.draft_accepted_ratio is None
+    assert look(body.replace(b"1.7", b"0.7")).batch.draft_accepted_ratio == 0.7
+
+
+def test_engines_behind_one_address_are_told_apart():
+    first, second = look(page("vllm/two_engines")).replicas
+    assert (first.name, first.running, first.waiting) == ("engine 0", 11, 13)
+    assert (second.name, second.kv_usage) == ("engine 1", 0.95)
+    assert look(page("vllm/busy")).replicas == ()
