@@ -1,0 +1,113 @@
+"""Replicas of one service beside each other: which one is slower, and whose settings differ.
+
+Each is asked the same small load in turns, one request at a time, so that what else goes on there
+or here meets all of them alike. The fleet's rule says which one stands out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.observing.telemetry import percentiles
+from engine.remote import attach
+from engine.remote.fleet.odd import odd_ones
+from engine.snapshot import LatencyState, Snapshot
+from playbooks.load.arrivals import Closed
+from playbooks.load.client import run_load
+from playbooks.load.endpoint import Endpoint, EndpointSpec
+from playbooks.load.mix import parse_mix
+from playbooks.load.prompts import derived_seed, fresh_seed
+from playbooks.load.record import RequestRecord
+from playbooks.load.workload import LoadSpec
+
+TURNS, REQUESTS = 4, 4
+LENGTHS = "fixed:24,12"
+
+
+@dataclass(frozen=True)
+class Replica:
+    records: list[RequestRecord] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What its metrics page and its API say; None: not told."""
+
+    @property
+    def measured(self) -> Snapshot:
+        """The latencies that clients saw."""
+        done = [r for r in self.records if r.completed]
+        return Snapshot(
+            latency=LatencyState(
+                ttft_ms=percentiles(np.array([r.ttft_ms for r in done], float)),
+                tpot_ms=percentiles(np.array([r.tpot_ms for r in done], float)),
+            )
+        )
+
+
+def odd_replicas(specs: Sequence[EndpointSpec]) -> tuple[str, ...]:
+    """In words; () where they are alike. Raises EngineError when one does not answer."""
+    seed = fresh_seed()
+    replicas = {spec.base: Replica(settings=_settings(spec)) for spec in specs}
+    for turn in range(TURNS):
+        for spec in specs:
+            load = LoadSpec(
+                Closed(1), parse_mix(LENGTHS), requests=REQUESTS, seed=turn,
+                prompt_seed=derived_seed(seed, turn, 0),
+            )  # fmt: skip
+            replicas[spec.base].records.extend(run_load(Endpoint(spec), load).records)
+    return judge(replicas)
+
+
+def judge(replicas: Mapping[str, Replica]) -> tuple[str, ...]:
+    found = odd_ones({name: replica.measured for name, replica in replicas.items()})
+    slow = tuple(f"{odd.replica}: {odd.text}" for odd in found)
+    return (*_failing(replicas), *slow, *_differing(replicas))
+
+
+def _failing(replicas: Mapping[str, Replica]) -> list[str]:
+    """Those that answer with errors where others do not."""
+    failed = {name: sum(r.error is not None for r in replica.records)
+              for name, replica in replicas.items()}  # fmt: skip
+    if 0 not in failed.values():
+        return []
+    return [f"{name}: {count} of {len(replicas[name].records)} requests failed, none elsewhere"
+            for name, count in failed.items() if count]  # fmt: skip
+
+
+def _differing(replicas: Mapping[str, Replica]) -> list[str]:
+    """The odd one is named where the others agree, else all values are."""
+    names = dict.fromkeys(name for r in replicas.values() for name in r.settings)
+    lines = []
+    for name in names:
+        told = {who: value for who, replica in replicas.items()
+                if (value := replica.settings.get(name)) is not None}  # fmt: skip
+        values = Counter(told.values())
+        if len(values) < 2:
+            continue
+        (usual, count), *_ = values.most_common(1)
+        if count > len(told) / 2:
+            lines += [f"{who}: {name} {value}, the others {usual}"
+                      for who, value in told.items() if value != usual]  # fmt: skip
+        else:
+            lines.append(f"{name} differs: {', '.join(f'{v} at {w}' for w, v in told.items())}")
+    return lines
+
+
+def _settings(spec: EndpointSpec) -> dict[str, Any]:
+    watched = attach(spec.base, spec.key)
+    try:
+        seen = watched.poll()
+    finally:
+        watched.stop()
+    return {
+        "engine": watched.engine,
+        "model": seen.engine.model,
+        "longest context": seen.engine.max_model_len,
+        "KV format": seen.kv.format,
+        "KV pages": seen.kv.total,
+        "page size": seen.kv.page_tokens,
+        "batch cap": seen.batch.cap_max,
+    }
