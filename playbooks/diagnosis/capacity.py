@@ -154,11 +154,13 @@ def one_row(e: Evidence) -> Finding | None:
         return None
     if (e.kv_usage or 0.0) >= KV_FULL:
         return None
+    cores = e.host.idle_cores if e.host is not None else None
+    idle = "" if cores is None else f"; {cores:.1f} cores are idle"
     return Finding(
         "cap_bound",
         confidence(e.waiting_share, MOST_OF_IT, 0.9),
         (f"one request runs ({e.mean_running:.1f} on average) and others wait behind it in "
-         f"{e.waiting_share:.0%} of the time, with room for them",),
+         f"{e.waiting_share:.0%} of the time, with room for them{idle}",),
         "raise the cap (live, up to max_batch; beyond that with a restart)",
         LIVE,
         "a larger cap gives no more throughput",
