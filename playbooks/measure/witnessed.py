@@ -6,6 +6,7 @@ where that one lost too much as well, the report says so: its figures are marked
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,14 +33,17 @@ def witness_of(engine: Engine, look: Look | None = None) -> Witness:
 
 
 def witness_at(origin: str, pid: int | None = None) -> Witness | None:
-    """Of the process that answers at http://HOST:PORT; None where it is not on this machine.
+    """Of the process that answers at http://HOST:PORT; None where it is not on this machine, and
+    where it is this process: a proxy of its own, and not the engine.
 
     Raises ConfigError for a pid that is nobody's.
     """
     if pid is not None and read(pid) is None:
         raise ConfigError(f"--pid {pid}: no process of this machine has it")
     found = pid if pid is not None else pid_behind(origin)
-    return None if found is None else Witness(found, places=Places(disk=user_folder()))
+    return (
+        None if found in (None, os.getpid()) else Witness(found, places=Places(disk=user_folder()))
+    )
 
 
 def less_disturbed(

@@ -1,7 +1,7 @@
 """Measurements with a witness beside them: what is repeated, what is marked, what is said."""
 
-import os
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -15,6 +15,13 @@ from playbooks.reports.documents.parts import doubts, host_line
 CALM = HostEvidence(10.0, 2, 2, cpu_s=10.0, wait_s=0.1, others_s=0.2, steal_share=0.01,
                     throttled_share=0.0, memory_pressure=0.0, clock_jump_s=0.0)  # fmt: skip
 ROUGH = replace(CALM, steal_share=0.2, busiest=(Busy("cc1", 7, 0.5),), seconds=30.0)
+
+LISTENER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
 
 
 def measured(*spans):
@@ -52,10 +59,15 @@ def test_a_target_elsewhere_has_no_witness_and_a_pid_must_be_somebodys():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_target_here_has_one_by_its_port_or_by_its_pid():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert witness_at(f"http://127.0.0.1:{port}").pid == os.getpid()
-    assert witness_at("http://192.0.2.1:8000", os.getpid()).pid == os.getpid()
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        port = int(server.stdout.readline())
+        assert witness_at(f"http://127.0.0.1:{port}").pid == server.pid
+        assert witness_at("http://192.0.2.1:8000", server.pid).pid == server.pid
+        server.stdin.close()
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        assert witness_at(f"http://127.0.0.1:{own.getsockname()[1]}") is None
 
 
 def test_shares_are_means_by_time_and_what_is_marked_says_why():
