@@ -20,6 +20,7 @@ from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site
+    from playbooks.outside.care import Care
     from playbooks.outside.site import UrlSite
     from playbooks.runs.events import Event
     from playbooks.runs.history import History
@@ -70,6 +71,21 @@ def check(
             "count; inside: it counts as missing.",
         ),
     ] = Required.OUTSIDE,
+    guard: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--guard",
+            metavar="NAME=VALUE",
+            help="Stop a step at a URL beyond this: ttft_p99 (ms), error_rate (0-1), waiting.",
+        ),
+    ] = None,
+    max_share: Annotated[
+        str | None,
+        typer.Option("--max-share", help="Of what the URL runs, the check's own at most: 20%."),
+    ] = None,
+    disruptive: Annotated[
+        bool, typer.Option("--disruptive", help="Storms are allowed at a URL, too.")
+    ] = False,
     inject: Annotated[
         str | None,
         typer.Option("--inject", help="Put this fault into the engine first (--list-faults)."),
@@ -119,7 +135,8 @@ def check(
         require.value,
         _history(usual, accept),
     )
-    where = _where(target, api, token, pid, engine)
+    care = _care(target, guard, max_share, disruptive)
+    where = _where(target, api, token, pid, care, engine)
     check_options(book, where, options)
     ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
     with ended, StatusLine(output.quiet) as line:
@@ -143,8 +160,19 @@ def _history(usual: str | None, accept: bool) -> History | None:
     return History(Path(usual) if usual is not None else own_place(), accept)
 
 
+def _care(target: str, guard: list[str] | None, share: str | None, disruptive: bool) -> Care:
+    from playbooks.outside.care import Care, parse_guards, parse_share
+
+    if target == "embedded":
+        for flag, given in (("guard", guard), ("max-share", share), ("disruptive", disruptive)):
+            if given:
+                raise ConfigError(f"--{flag}: is of a target that others use: for --target URL")
+    parsed = None if share is None else parse_share(share)
+    return Care(parse_guards(guard or ()), parsed, disruptive)
+
+
 def _where(
-    target: str, api: str, token: str | None, pid: int | None, engine: EngineFlags
+    target: str, api: str, token: str | None, pid: int | None, care: Care, engine: EngineFlags
 ) -> Site | UrlSite:
     if target == "embedded":
         if pid is not None:
@@ -158,7 +186,7 @@ def _where(
     from playbooks.outside.site import UrlSite
 
     engine.refuse_at(target)
-    site = UrlSite(target, api, token, pid)
+    site = UrlSite(target, api, token, pid, care)
     site.witness()  # refuses an address that cannot be, and a pid that is nobody's
     return site
 
@@ -182,6 +210,8 @@ def _listener(line: StatusLine) -> Callable[[Event], None]:
     def listener(event: Event) -> None:
         nonlocal place
         match event:
+            case events.Announced(text=text):
+                line.stay(text)
             case events.StepStarted(id=name, title=title, number=number, total=total):
                 place = f"[{number}/{total}] {name}"
                 line.stay(f"{place}: {title}")

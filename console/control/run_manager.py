@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from console.bridge import Bridge
 from console.control.run_state import PlaybookRun
 from engine.errors import EngineError
-from playbooks.runs.events import Event, PlaybookEnded, StepEnded
+from playbooks.runs.events import Announced, Event, PlaybookEnded, StepEnded
 from playbooks.runs.spec import Playbook
 
 IDLE_WAIT_S = 30.0
@@ -95,7 +95,7 @@ class RunManager:
 
         def listen(event: Event) -> None:
             app.call_soon(lambda: self._took(run, event))
-            if not run.cancelled or isinstance(event, StepEnded | PlaybookEnded):
+            if not run.cancelled or isinstance(event, Announced | StepEnded | PlaybookEnded):
                 return
             if event.id not in told:  # once a step: it is cleaning up when it asks again
                 told.add(event.id)

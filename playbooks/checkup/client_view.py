@@ -16,10 +16,10 @@ BROKEN = ("dropped", "bad_stream", "aborted", "no_output")
 """Kinds of failure in which an answer began and did not end as it should."""
 FAR = 6.0
 """So many typical times is far slower than the neighbours."""
-FLOOR_MS = 400.0
-"""And at least so much longer: less is a scheduler's or a machine's noise."""
+FLOOR_MS = 1000.0
+"""And at least so much longer: less is a scheduler's or a shared machine's noise."""
 LONG_MS = 2000.0
-"""A wait that counts although nobody else got a token meanwhile."""
+"""A wait that counts although nobody else got a token meanwhile, or no other was as long."""
 MOST_SHARE = 0.25
 """Of the requests: more than this is no tail, it is how the engine is."""
 SAME_LOAD = 1.5
@@ -104,7 +104,8 @@ def _tail(
     found = np.array(
         [i for i in map(int, slow) if beyond[i] > LONG_MS or _others_went_on(done, i, waits[i])]
     )
-    if not len(found) or len(found) > MOST_SHARE * len(done):
+    chance = len(found) == 1 and beyond[found[0]] <= LONG_MS
+    if not len(found) or chance or len(found) > MOST_SHARE * len(done):
         return Tail(len(done), typical_ms=typical, where=where)
     sent_s = np.array([r.sent for r in done])[found] / 1e9
     every, every_s = _even(found), _even(sent_s)

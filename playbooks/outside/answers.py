@@ -89,6 +89,17 @@ def gather(
     )
 
 
+def size_of(params: QualityStep) -> tuple[int, int]:
+    """Requests and about as many tokens as `gather` makes, with the floor."""
+    quick = params.size != "full"
+    cases = _cases(params, quick)
+    twice = every_nth(cases, FLOOR_QUICK if quick else FLOOR_FULL)
+    keys = grid(_tokens, CONTEXT // 2, quick)
+    asked = sum(_tokens(_prompt(case)) + case.max_tokens for case in (*cases, *twice))
+    asked += sum(cell.length + ANSWER_TOKENS for cell in keys) + 2 * JSON_TOKENS * len(JSON_CASES)
+    return len(cases) + len(twice) + len(keys) + len(JSON_CASES), asked
+
+
 def compared(before: AnswerSet | None, now: AnswerSet, again: AnswerSet) -> Comparison:
     """`again` are answers of the same target as `now`: the floor."""
     floor = model_answers.kept(*_pairs(now, again))

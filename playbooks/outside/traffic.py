@@ -17,6 +17,8 @@ from playbooks.outside.care import Guard, GuardTripped
 from playbooks.outside.site import UrlSite
 
 TIMEOUT_S = 120.0
+EMPTY = "no_output"
+"""Kind of failure of a whole answer without text; to a question it is an answer: nothing."""
 ROOM_LOOK_S = 0.1
 ROOM_WAIT_S = 60.0
 """Without room for one request within the share: the target has too little else to do."""
@@ -126,7 +128,8 @@ async def _ask(endpoint: GuardedEndpoint, number: int, question: Question) -> An
         async with asyncio.timeout(TIMEOUT_S):
             await (work if question.leave_after is None else _leave(work, record, question))
     except Failed as failure:
-        record.error, record.detail = failure.kind, failure.detail
+        if failure.kind != EMPTY:
+            record.error, record.detail = failure.kind, failure.detail
     except TimeoutError:
         record.error = "timeout"
         record.detail = f"not answered in full within {TIMEOUT_S:g} s"

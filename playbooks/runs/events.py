@@ -8,6 +8,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Announced:
+    """Before the first request to a target that others use as well."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class StepStarted:
     id: str
     kind: str
@@ -46,7 +53,7 @@ class PlaybookEnded:
     report: dict[str, Any]
 
 
-Event = StepStarted | StepProgress | GateJudged | StepEnded | PlaybookEnded
+Event = Announced | StepStarted | StepProgress | GateJudged | StepEnded | PlaybookEnded
 Listener = Callable[[Event], None]
 
 

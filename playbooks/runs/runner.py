@@ -20,11 +20,13 @@ from engine.errors import ConfigError, EngineError
 from playbooks.checkup.site import Site
 from playbooks.diagnosis import FACTS, HISTORY, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
+from playbooks.outside.announce import Announcement, announced
 from playbooks.outside.care import GuardTripped
 from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder, own_folder
 from playbooks.reports.text import json_values
 from playbooks.runs.events import (
+    Announced,
     GateJudged,
     Listener,
     PlaybookEnded,
@@ -122,6 +124,7 @@ class _PlaybookRun:
     state: str = "running"
     started: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
+    announced: Announcement | None = None
     problem: str | None = None
     """What ended the run before its end."""
     today: KeptRun | None = None
@@ -133,6 +136,7 @@ class _PlaybookRun:
         self.folder.write(self.report())
         try:
             self._prepare()
+            self._announce()
             with self.target.watched() if isinstance(self.target, UrlSite) else nullcontext():
                 self._all_steps()
             self._hold_against_usual()
@@ -160,6 +164,14 @@ class _PlaybookRun:
         if self.options.inject is not None and isinstance(self.target, Site):
             load = next((s.parameters for s in self.playbook.steps if s.kind == "load"), LoadStep())
             self.target = inject(self.options.inject, self.target, load)
+
+    def _announce(self) -> None:
+        """What a target at a URL is going to get, before it gets anything."""
+        if isinstance(self.target, UrlSite):
+            steps = [s.parameters for s in self.playbook.steps if s.type.on_url]
+            self.announced = announced(steps, self.target.care.disruptive)
+            budget = self.options.time_budget_s or self.playbook.time_budget_s
+            self.listener(Announced(self.announced.text(budget)))
 
     def _all_steps(self) -> None:
         stopped: tuple[str, str] | None = None
@@ -379,6 +391,7 @@ class _PlaybookRun:
             "required_view": self.view.required,
             "blind_spots": self.view.blind_spots(self._done(), self.evidence),
             "target": about,
+            "announced": self.announced.to_dict() if self.announced is not None else None,
             "fault": self.options.inject,
             "withheld": list(self.options.withheld),
             "time_budget_s": self.options.time_budget_s or self.playbook.time_budget_s,

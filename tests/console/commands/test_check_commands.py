@@ -158,6 +158,21 @@ def test_a_soak_says_what_requests_held(folder):
     assert "Per request served" in text and "Held by requests" in text
 
 
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--guard", "ttft=1", "--target", "http://127.0.0.1:9"), "--guard 'ttft=1': expected"),
+        (("--max-share", "half", "--target", "http://127.0.0.1:9"), "--max-share: 'half'"),
+        (("--disruptive",), "--disruptive: is of a target that others use"),
+        (("--guard", "waiting=3"), "--guard: is of a target that others use"),
+    ],
+)
+def test_care_that_cannot_be_taken_is_refused(flags, what):
+    done = run("check", "quick_check", "--no-log", *flags)
+    assert isinstance(done.exception, ConfigError)
+    assert what in str(done.exception)
+
+
 def test_a_check_of_an_engine_at_a_url(folder, tmp_path):
     """The load runs there and its metrics are read; what is inside stays unknown."""
     from checkups import tiny_site

@@ -69,18 +69,25 @@ def home(tmp_path, monkeypatch):
 
 
 def check(served, tampering, text=ALL, watch_s=0.0, **care):
+    return looked_at(served, tampering, text, watch_s, **care)[0]
+
+
+def looked_at(served, tampering, text=ALL, watch_s=0.0, **care):
+    """The report, and the site with its journal."""
     book = spec.read(text, Path("mine.toml"))
     with FaultyProxy(served.url, tampering) as proxy:
         site = UrlSite(proxy.url, care=Care(**care), least_watch_s=watch_s)
-        return run_playbook(book, site, CheckOptions(log=False))
+        return run_playbook(book, site, CheckOptions(log=False)), site
 
 
 def test_a_sound_target_passes_in_the_outside_view(served):
-    report = check(served, Tampering())
+    report, site = looked_at(served, Tampering())
     assert [f["cause"] for f in report["findings"]] == ["healthy"]
     assert (report["verdict"], report["view"]) == ("pass", "outside")
     assert [row["verdict"] for row in report["steps"]] == ["pass"] * 4
     assert "gates quality.mean_kld" in report["blind_spots"]
+    sent = sum(len(phase) for phase in site.journal.phases)
+    assert 0 < sent <= report["announced"]["requests"]
 
 
 def test_storms_run_only_where_they_were_allowed(served):

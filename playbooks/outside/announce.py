@@ -1,0 +1,136 @@
+"""What a check is going to send, said before its first request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+from playbooks.load.arrivals import Closed
+from playbooks.load.mix import parse_mix
+from playbooks.load.workload import LoadSpec, make_spec
+from playbooks.outside import answers, crosstalk, soak
+from playbooks.steps import models
+
+SAMPLE = 200
+"""Requests whose mean length stands for all."""
+COUNTED = 100_000
+"""Requests of an open load that are counted at most."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """About: lengths are drawn, and an answer may end early. Nothing more is sent than this."""
+
+    requests: int = 0
+    tokens: int = 0
+    """Prompts and answers together."""
+    at_once: int = 0
+    """Requests in flight at most."""
+    open_loop: bool = False
+    """Some arrive whether or not others are answered: more may be in flight where they are not."""
+
+    def plus(self, other: Announcement) -> Announcement:
+        return Announcement(
+            self.requests + other.requests, self.tokens + other.tokens,
+            max(self.at_once, other.at_once), self.open_loop or other.open_loop,
+        )  # fmt: skip
+
+    def text(self, budget_s: float | None) -> str:
+        limit = "without a time limit" if budget_s is None else f"within {budget_s / 60:.0f} min"
+        once = f"at most {self.at_once} at once" if self.at_once else "as they arrive"
+        more = ", more where arrivals are open and answers late" if self.open_loop else ""
+        return (f"will send about {self.requests:,} requests, {self.tokens:,} tokens, {limit}; "
+                f"{once}{more}")  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def announced(steps: Iterable[Any], disruptive: bool = False) -> Announcement:
+    """Of the parameters of steps; those that send nothing add nothing."""
+    total = Announcement()
+    for params in steps:
+        for kind, count in OF_KIND.items():
+            if isinstance(params, kind):
+                total = total.plus(count(params))
+        if isinstance(params, models.SoakStep) and params.storms and disruptive:
+            total = total.plus(_STORMS)
+    return total
+
+
+def _load(params: models.LoadStep) -> Announcement:
+    return _of(make_spec(params.arrivals, params.lengths, requests=params.requests,
+                         duration_s=params.duration_s, seed=0))  # fmt: skip
+
+
+def _profile(params: models.ProfileStep) -> Announcement:
+    return _of(make_spec(params.arrivals, params.lengths, requests=params.requests, seed=0))
+
+
+def _canary(params: models.CanaryStep) -> Announcement:
+    """Every stage takes its least time; half of it goes to either side."""
+    from playbooks.canary.plan import parse_stages
+
+    seconds = params.least_s * params.time_scale * len(parse_stages(params.stages))
+    return _of(make_spec(params.arrivals, params.lengths, duration_s=max(seconds, 1.0), seed=0))
+
+
+def _of(spec: LoadSpec) -> Announcement:
+    closed = isinstance(spec.arrivals, Closed)
+    count = spec.requests
+    if count is None and not isinstance(spec.arrivals, Closed):
+        end = int((spec.seconds or 0.0) * 1e9)
+        times = islice(spec.arrivals.times(spec.seed), COUNTED)
+        count = sum(1 for _ in _before(times, end))
+    users = spec.arrivals.users if isinstance(spec.arrivals, Closed) else 0
+    if count is None:  # a closed loop until its time is over: one answer a second and user
+        count = int(users * (spec.seconds or 0.0))
+    return Announcement(count, int(count * _mean(spec.mix.pairs(spec.seed))), users, not closed)
+
+
+def _before(times: Iterable[int | None], end: int) -> Iterable[int]:
+    for time in times:
+        if time is None or time >= end:
+            return
+        yield time
+
+
+def _mean(pairs: Iterable[tuple[int, int]]) -> float:
+    drawn = [prompt + output for prompt, output in islice(pairs, SAMPLE)]
+    return sum(drawn) / max(len(drawn), 1)
+
+
+def _sweep(params: models.SweepStep) -> Announcement:
+    count = params.repeats * sum(max(params.least_requests, params.requests_per_user * n)
+                                 for n in params.batches)  # fmt: skip
+    mean = _mean(parse_mix(params.lengths).pairs(0))
+    return Announcement(count, int(count * mean), max(params.batches))
+
+
+def _quality(params: models.QualityStep) -> Announcement:
+    marked = crosstalk.CLIENTS * len(crosstalk.ROUNDS)
+    prompt = crosstalk.TIMES * 6
+    found = Announcement(marked, marked * (prompt + crosstalk.OUTPUT), crosstalk.CLIENTS)
+    if params.size == "probe" and not (params.record or params.against):
+        return found
+    requests, tokens = answers.size_of(params)
+    return found.plus(Announcement(requests, tokens, answers.AT_ONCE))
+
+
+def _soak(params: models.SoakStep) -> Announcement:
+    count = params.wave * params.waves + soak.WARM_UP_WAVES * soak.AT_ONCE
+    return Announcement(count, count * (2 * soak.PROMPT + soak.LONG // 3 + soak.OUTPUT),
+                        soak.AT_ONCE)  # fmt: skip
+
+
+_STORMS = Announcement(soak.STORM + 4, soak.STORM * (2 * soak.PROMPT + soak.LONG), soak.STORM)
+OF_KIND: dict[type[Any], Callable[[Any], Announcement]] = {
+    models.LoadStep: _load,
+    models.ProfileStep: _profile,
+    models.CanaryStep: _canary,
+    models.SweepStep: _sweep,
+    models.QualityStep: _quality,
+    models.SoakStep: _soak,
+}
