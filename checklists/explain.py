@@ -11,10 +11,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from checklists.tomlfile import STRICT, TomlFile
 
@@ -80,13 +80,6 @@ class Entry:
     """Other words for the symptom."""
     cause: str = ""
     """The diagnosis' name for it, where it has one."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {f.name: _listed(getattr(self, f.name)) for f in fields(self)}
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from console.panels.panel import WIDE
 from console.recording.controls import RecordingControls
 from console.renderables.screen_state import EnginePhase, ScreenState
 from console.screens.base_screen import SMALLEST, BaseScreen
-from console.screens.dialogs import ConfirmScreen
+from console.screens.dialogs import ConfirmScreen, ask_first
 from console.screens.help import HelpScreen
 from console.screens.overview import Overview
 from console.screens.palette import ActionCommands
@@ -350,13 +350,12 @@ class Console(LiveControls, RecordingControls):
         self.top_screen.show_header(self.screen_state(replace(Snapshot())))
 
     def _ask_to_quit(self, run: PlaybookRun) -> None:
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.runs.cancel()
-                self._leave_after(run)
+        def quit_then() -> None:
+            self.runs.cancel()
+            self._leave_after(run)
 
         text = f"{run.playbook.name} is cancelled; its report says what was done until then."
-        self.push_screen(ConfirmScreen("Quit while a playbook runs?", text, "quit"), answered)
+        ask_first(self, ConfirmScreen("Quit while a playbook runs?", text, "quit"), quit_then)
 
     def _leave_after(self, run: PlaybookRun) -> None:
         self._leaving = True

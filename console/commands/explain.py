@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +54,6 @@ def _look_up(query: str, most: int) -> dict[str, Any]:
         "schema": 1,
         "kind": "explain",
         "query": query,
-        "entries": [hit.entry.to_dict() | {"score": round(hit.score, 2)} for hit in hits],
+        "entries": [asdict(hit.entry) | {"score": round(hit.score, 2)} for hit in hits],
         "suggestions": [] if hits else suggest(query, entries, most=5 if query else len(entries)),
     }

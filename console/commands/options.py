@@ -107,14 +107,25 @@ def command_options(
                 for name, option in options.items()
             ]
 
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
+        def fill(given: dict[str, Any]) -> None:
             for name, (make, options) in bundles.items():
                 given[name] = make(**{option: given.pop(option) for option in options})
-            command(**given)
 
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
+        return presented(command, own.replace(parameters=parameters), fill)
 
     return decorate
+
+
+def presented(
+    command: Command, signature: inspect.Signature, fill: Callable[[dict[str, Any]], None]
+) -> Command:
+    """The command as Typer is to see it; `fill` makes what it takes of what is given."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        fill(given)
+        command(**given)
+
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    return run

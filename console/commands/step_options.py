@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, get_args
 
 import typer
 
+from console.commands.options import Command, presented
 from engine.errors import ConfigError
 from playbooks.steps.fields import StepField, fields_of
 
 
 def step_options(
     model: type[Any], omit: Collection[str] = (), **defaults: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Command], Command]:
     """Give a command the fields of `model` as options, in the place of its parameter `step`.
 
     The command gets a checked `model` as `step`. `omit`: fields that are not asked for;
@@ -25,7 +25,7 @@ def step_options(
     fields = [field for field in fields_of(model) if field.name not in omit]
     options = [_parameter(field, defaults.get(field.name, field.default)) for field in fields]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True)
         parameters = [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -33,14 +33,11 @@ def step_options(
             for p in (options if name == "step" else [given])
         ]
 
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
+        def fill(given: dict[str, Any]) -> None:
             values = {field.name: given.pop(field.name) for field in fields}
-            command(**given, step=_checked(model, fields, values))
+            given["step"] = _checked(model, fields, values)
 
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
+        return presented(command, own.replace(parameters=parameters), fill)
 
     return decorate
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from console.control.surface import ConsoleSurface
-from console.screens.dialogs import ConfirmScreen, FormField, FormScreen, number, paragraph
+from console.screens.dialogs import (
+    ConfirmScreen,
+    FormField,
+    FormScreen,
+    ask,
+    ask_first,
+    number,
+    paragraph,
+)
 from engine.errors import EngineError
 
 BIG_STEP = 0.25
@@ -50,11 +59,9 @@ class LiveControls(ConsoleSurface):
         cap, highest = self.bridge.cap, self.bridge.highest_cap
         entry = FormField("cap", "cap", str(cap or ""), check=number(1, highest, whole=True))
         above = paragraph(f"Most sequences that run at once, from 1 to {highest}.")
-        self.push_screen(FormScreen("Batch cap", [entry], above), self._cap_entered)
+        ask(self, FormScreen("Batch cap", [entry], above), self._cap_entered)
 
-    def _cap_entered(self, texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def _cap_entered(self, texts: dict[str, str]) -> None:
         cap = int(texts["cap"])
         before = self.bridge.cap
         if before is None or abs(cap - before) <= max(LEAST_BIG_STEP, BIG_STEP * before):
@@ -67,14 +74,8 @@ class LiveControls(ConsoleSurface):
             )
         else:
             what = "Every step gets slower as the batch fills, and the KV pages fill up sooner."
-        self._sure(f"Cap {before} → {cap}?", what, lambda: self._set_cap(cap))
-
-    def _sure(self, question: str, consequence: str, do: Callable[[], None]) -> None:
-        def answered(yes: bool | None) -> None:
-            if yes:
-                do()
-
-        self.push_screen(ConfirmScreen(question, consequence), answered)
+        question = ConfirmScreen(f"Cap {before} → {cap}?", what)
+        ask_first(self, question, lambda: self._set_cap(cap))
 
     # the rest
 
@@ -92,12 +93,9 @@ class LiveControls(ConsoleSurface):
             "A static batch starts unfilled when its first request has waited so long; a moving "
             "cap opens wider for one that has."
         )
-        form = FormScreen("Longest wait", [entry], above)
-        self.push_screen(form, self._max_wait_entered)
+        ask(self, FormScreen("Longest wait", [entry], above), self._max_wait_entered)
 
-    def _max_wait_entered(self, texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def _max_wait_entered(self, texts: dict[str, str]) -> None:
         bridge, wait = self.bridge, float(texts["wait"])
         before = bridge.poll().batch.max_wait_ms
         self._apply(lambda: bridge.engine.set_max_wait(wait), "max_wait_ms", before, wait)
@@ -108,14 +106,13 @@ class LiveControls(ConsoleSurface):
         if state.engine.paused:
             self._apply(lambda: bridge.engine.set_paused(False), "admission", "paused", "open")
             return
-        self._sure(
+        question = ConfirmScreen(
             "Pause admission?",
             "What runs goes on; what waits and what comes stays in the queue until you resume, "
             "and callers feel it as time to first token.",
-            lambda: self._apply(
-                lambda: bridge.engine.set_paused(True), "admission", "open", "paused"
-            ),
         )
+        pause = partial(bridge.engine.set_paused, True)
+        ask_first(self, question, lambda: self._apply(pause, "admission", "open", "paused"))
 
     def action_toggle_draining(self) -> None:
         bridge = self.bridge
@@ -124,12 +121,13 @@ class LiveControls(ConsoleSurface):
             self._apply(lambda: bridge.engine.set_draining(False), "draining", "on", "off")
             return
         left = (state.batch.running or 0) + (state.queue.waiting or 0)
-        self._sure(
+        question = ConfirmScreen(
             "Drain the engine?",
             f"The {left} requests that it has are finished; everything that comes is rejected "
             "until you press D again.",
-            lambda: self._apply(lambda: bridge.engine.set_draining(True), "draining", "off", "on"),
         )
+        drain = partial(bridge.engine.set_draining, True)
+        ask_first(self, question, lambda: self._apply(drain, "draining", "off", "on"))
 
     def cancel_request(self, request_id: str) -> None:
         try:

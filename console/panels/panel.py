@@ -96,7 +96,7 @@ class Panel(Framed):
         drawn = (width, height, self.maximised)
         if self.display and width > 0 and height > 0 and drawn != self._drawn:
             self._drawn = drawn
-            draw = self.spec.detail if self.maximised else self.spec.draw
+            draw = self.spec.view.detail if self.maximised else self.spec.view.overview
             self.set_body(self._title(state), draw(state, width, height))
 
     def _title(self, state: ScreenState) -> Line:

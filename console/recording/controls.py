@@ -19,7 +19,7 @@ from console.recording.recorder import (
 )
 from console.recording.replay import Replay, parse_position
 from console.renderables import format as fmt
-from console.screens.dialogs import FormField, FormScreen, paragraph
+from console.screens.dialogs import FormField, FormScreen, ask, paragraph
 from engine.errors import ConfigError
 
 HZ = 4.0
@@ -160,8 +160,7 @@ class RecordingControls(ConsoleSurface):
             f"({fmt.uptime(player.length_s)})."
         )
         form = FormScreen("Go to", [FormField("to", "time", check=wrong)], above)
-        self.push_screen(form, self._seek_to)
+        ask(self, form, self._seek_to)
 
-    def _seek_to(self, texts: dict[str, str] | None) -> None:
-        if texts is not None:
-            self._move(lambda player: player.seek(parse_position(texts["to"], player.playback)))
+    def _seek_to(self, texts: dict[str, str]) -> None:
+        self._move(lambda player: player.seek(parse_position(texts["to"], player.playback)))

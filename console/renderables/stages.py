@@ -9,46 +9,37 @@ from console.renderables.lines import BLANK, Field, Line, fit, flow, grid, text_
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot, StageShares, StepShares
 
-Shares = list[tuple[str, float | None]]
+Shares = list[tuple[str, str, float | None]]
+"""A short name, the whole one, and the share."""
 
 
 def of_request(stages: StageShares) -> Shares:
     return [
-        ("queue", stages.queue),
-        ("tok", stages.tokenize),
-        ("prefill", stages.prefill),
-        ("decode", stages.decode),
-        ("detok", stages.detokenize),
-        ("return", stages.return_),
+        ("queue", "queue", stages.queue),
+        ("tok", "tokenize", stages.tokenize),
+        ("prefill", "prefill", stages.prefill),
+        ("decode", "decode", stages.decode),
+        ("detok", "detokenize", stages.detokenize),
+        ("return", "return", stages.return_),
     ]
 
 
 def of_step(steps: StepShares) -> Shares:
     return [
-        ("plan", steps.plan),
-        ("build", steps.build),
-        ("fwd-p", steps.forward_prefill),
-        ("fwd-d", steps.forward_decode),
-        ("sample", steps.sample),
-        ("apply", steps.apply),
-        ("telem", steps.telemetry),
+        ("plan", "plan", steps.plan),
+        ("build", "build", steps.build),
+        ("fwd-p", "fwd prefill", steps.forward_prefill),
+        ("fwd-d", "fwd decode", steps.forward_decode),
+        ("sample", "sample", steps.sample),
+        ("apply", "apply", steps.apply),
+        ("telem", "telemetry", steps.telemetry),
     ]
-
-
-_LONG = {
-    "tok": "tokenize",
-    "detok": "detokenize",
-    "fwd-p": "fwd prefill",
-    "fwd-d": "fwd decode",
-    "telem": "telemetry",
-}
 
 
 def bars(title: str, shares: Shares, width: int) -> list[Line]:
     """A heading and one bar a share."""
     lines = [fit(text_line(title, "label"), width)]
-    named = ((f" {_LONG.get(name, name)}", share) for name, share in shares)
-    return lines + [share_line(name, share, width, 13) for name, share in named]
+    return lines + [share_line(f" {name}", share, width, 13) for _, name, share in shares]
 
 
 def overview(state: ScreenState, width: int, height: int) -> list[Line]:
@@ -62,7 +53,7 @@ def overview(state: ScreenState, width: int, height: int) -> list[Line]:
 
 
 def _known(shares: Shares) -> Shares:
-    return [(name, share) for name, share in shares if share is not None]
+    return [row for row in shares if row[-1] is not None]
 
 
 def _outside(snapshot: Snapshot, width: int, height: int) -> list[Line]:
@@ -79,7 +70,7 @@ def _outside(snapshot: Snapshot, width: int, height: int) -> list[Line]:
 
 def _words(request: Shares, step: Shares, width: int, height: int) -> list[Line]:
     """The same in words, the request's shares first."""
-    parts = [[Field(name, _short(share)) for name, share in part] for part in (request, step)]
+    parts = [[Field(name, _short(share)) for name, _, share in part] for part in (request, step)]
     lines = [line for part in parts if part for line in grid(part, width, columns=3, gap=2)]
     return lines if len(lines) <= height else flow([*parts[0], *parts[1]], width, height)
 

@@ -4,6 +4,7 @@ numbers of now; human ones ask."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables.lines import Line, Span, fit, text_line
 from console.renderables.pages import verdict_span, words
-from console.screens.dialogs import FormField, FormScreen, one_of, paragraph, required
+from console.screens.dialogs import FormField, FormScreen, ask, one_of, paragraph, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen
 from console.screens.log import write
@@ -161,11 +162,9 @@ class ChecklistScreen(ListScreen[AnsweredItem]):
             FormField("by", "by", (given.by if given else user()) or ""),
         ]  # fmt: skip
         form = FormScreen("Is it so?", entries, words(line.item.text, 64, role="value"))
-        self.app.push_screen(form, lambda texts: self._answered(line.item.id, texts))
+        ask(self.app, form, partial(self._answered, line.item.id))
 
-    def _answered(self, name: str, texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def _answered(self, name: str, texts: dict[str, str]) -> None:
         try:
             if texts["answer"]:
                 given = Answer(texts["answer"], texts["by"] or None, texts["note"])
@@ -184,11 +183,9 @@ class ChecklistScreen(ListScreen[AnsweredItem]):
         text = f"The verdict is {outcome.verdict}; {left} items are open or not as they should be."
         entry = FormField("by", "by", user() or "", "your name", required)
         form = FormScreen("Sign the checklist off", [entry], paragraph(text))
-        self.app.push_screen(form, self._signed)
+        ask(self.app, form, self._signed)
 
-    def _signed(self, texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def _signed(self, texts: dict[str, str]) -> None:
         from playbooks.optlog.checklog import checklist_record
         from playbooks.runs.checklist import conclude
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
@@ -62,6 +62,16 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
+
+
+def ask_first(app: App[Any], question: ConfirmScreen, do: Callable[[], object]) -> None:
+    """`do` on a yes."""
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            do()
+
+    app.push_screen(question, answered)
 
 
 @dataclass(frozen=True)
@@ -159,3 +169,13 @@ class FormScreen(ModalScreen[dict[str, str] | None]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
+
+
+def ask(app: App[Any], form: FormScreen, done: Callable[[dict[str, str]], object]) -> None:
+    """`done` with the texts, unless the form is left."""
+
+    def left(texts: dict[str, str] | None) -> None:
+        if texts is not None:
+            done(texts)
+
+    app.push_screen(form, left)

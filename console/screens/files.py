@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from console.control.surface import ConsoleSurface
-from console.screens.dialogs import ConfirmScreen, FormField, FormScreen
+from console.screens.dialogs import ConfirmScreen, FormField, FormScreen, ask, ask_first
 from engine.errors import EngineError
 from engine.paths import write_private
 
@@ -19,20 +19,18 @@ def ask_file(
 ) -> None:
     """The ending of the name says the format. A file that is there is only replaced on a yes."""
 
-    def entered(texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def entered(texts: dict[str, str]) -> None:
         path = Path(texts["file"]).expanduser()
         if path.exists():
             question = ConfirmScreen(
                 f"Replace {path.name}?", f"{path} is there already.", "replace"
             )
-            app.push_screen(question, lambda yes: _write(app, path, make) if yes else None)
+            ask_first(app, question, lambda: _write(app, path, make))
         else:
             _write(app, path, make)
 
     entry = FormField("file", "file", name, check=lambda text: wrong_name(text, formats))
-    app.push_screen(FormScreen(title, [entry]), entered)
+    ask(app, FormScreen(title, [entry]), entered)
 
 
 def wrong_name(text: str, formats: Sequence[str]) -> str:

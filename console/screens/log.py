@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from console.renderables import format as fmt
 from console.renderables.lines import ALARM, BLANK, Line, Span, fit, text_line
 from console.renderables.pages import VERDICT_ROLES, block_lines
 from console.renderables.screen_state import ScreenState
-from console.screens.dialogs import FormField, FormScreen, one_of, required
+from console.screens.dialogs import FormField, FormScreen, ask, one_of, required
 from console.screens.files import ask_file
 from console.screens.lists import ListScreen, PageScreen
 from engine.errors import ConfigError
@@ -100,13 +101,12 @@ class LogScreen(ListScreen[Record]):
             DECISION,
             FormField("rollback", "how to undo it"),
         ]
-        self.app.push_screen(FormScreen("New entry", entries), self._entered)
+        ask(self.app, FormScreen("New entry", entries), self._entered)
 
-    def _entered(self, texts: dict[str, str] | None) -> None:
-        if texts is not None:
-            lists = {name: _parts(texts[name]) for name in ("what", "effect", "problems")}
-            rest = {name: texts[name] for name in ("title", "why", "decision", "rollback")}
-            write(self.console_app, self._log, lambda: by_hand(how=(), **lists, **rest), self.read)
+    def _entered(self, texts: dict[str, str]) -> None:
+        lists = {name: _parts(texts[name]) for name in ("what", "effect", "problems")}
+        rest = {name: texts[name] for name in ("title", "why", "decision", "rollback")}
+        write(self.console_app, self._log, lambda: by_hand(how=(), **lists, **rest), self.read)
 
     def action_export_shown(self) -> None:
         shown = list(reversed(self.pane.items))
@@ -200,21 +200,17 @@ def offer(app: ConsoleSurface, change: LiveChange) -> None:
         FormField("rollback", "how to undo it", f"set {change.setting} back to {change.before}"),
     ]
 
-    def entered(texts: dict[str, str] | None) -> None:
-        if texts is None:
-            return
+    def entered(texts: dict[str, str]) -> None:
         record = record_of(change, found, texts, now)
         config = app.bridge.engine.config
-        write(app, app.log_book, lambda: _placed(record, config))
+        write(
+            app,
+            app.log_book,
+            lambda: replace(record, operator=user(), environment=provenance_of(config)),
+        )
         app.changes.written(change)
 
-    app.push_screen(FormScreen("Into the log", entries, figure_lines(found)), entered)
-
-
-def _placed(record: Record, config: Any) -> Record:
-    from dataclasses import replace
-
-    return replace(record, operator=user(), environment=provenance_of(config))
+    ask(app, FormScreen("Into the log", entries, figure_lines(found)), entered)
 
 
 def record_of(

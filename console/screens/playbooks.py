@@ -11,7 +11,7 @@ from console.panels.listpane import ListPane
 from console.renderables import format as fmt
 from console.renderables.lines import ALARM, Line, Span, fit
 from console.renderables.pages import verdict_span, words
-from console.screens.dialogs import ConfirmScreen
+from console.screens.dialogs import ConfirmScreen, ask_first
 from console.screens.lists import ListScreen
 from console.screens.run import RunScreen
 from engine.errors import ConfigError
@@ -107,11 +107,8 @@ class PlaybooksScreen(ListScreen[Choice]):
             "and would be measured with it."
         )
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                app.push_screen(RunScreen(app.runs.start(playbook)))
-
-        app.push_screen(ConfirmScreen(f"Run {playbook.name}?", text, "run it"), answered)
+        question = ConfirmScreen(f"Run {playbook.name}?", text, "run it")
+        ask_first(app, question, lambda: app.push_screen(RunScreen(app.runs.start(playbook))))
 
     def action_cancel_run(self) -> None:
         self.console_app.runs.cancel()

@@ -1,6 +1,7 @@
 """Each panel, mounted alone in a small app, in every state."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -66,7 +67,7 @@ async def test_a_frame_is_drawn_once_and_again_when_the_room_changes(shown_of):
         drawn.append((frame, width, height))
         return []
 
-    app = OnePanel(replace(PANELS[0], draw=draw, detail=draw))
+    app = OnePanel(replace(PANELS[0], view=SimpleNamespace(overview=draw, detail=draw)))
     first = shown_of("typical")
     second = replace(first)
     async with app.run_test(size=(80, 24)) as pilot:

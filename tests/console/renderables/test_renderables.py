@@ -27,7 +27,7 @@ def text_of(draw, state, width, height):
 def test_fits_at_every_size(spec, state, shown_of):
     state = shown_of(state)
     for width, height in SIZES:
-        for draw in (spec.draw, spec.detail):
+        for draw in (spec.view.overview, spec.view.detail):
             lines = draw(state, width, height)
             assert len(lines) <= height
             assert max((width_of(line) for line in lines), default=0) <= width
@@ -38,7 +38,7 @@ def test_fits_at_every_size(spec, state, shown_of):
 @pytest.mark.parametrize("spec", PANELS, ids=lambda spec: spec.id)
 def test_what_is_not_reported_is_never_zero(spec, shown_of):
     for width, height in SIZES:
-        text = text_of(spec.draw, shown_of("empty"), width, height)
+        text = text_of(spec.view.overview, shown_of("empty"), width, height)
         assert not re.search(r"\d", re.sub(r"p\d\d|E2E|−2 min", "", text)), text
 
 
@@ -57,7 +57,7 @@ def test_no_value_is_lost_in_a_small_window(panel, state, shown_of):
     state = shown_of(state)
     spec = next(spec for spec in PANELS if spec.id == panel)
     for size in (SMALL[panel], LARGE[panel]):
-        text = text_of(spec.draw, state, *size)
+        text = text_of(spec.view.overview, state, *size)
         for field in fields_of(panel, state):
             assert field.label[:6] in text
             assert field.value in text, (size, field)
