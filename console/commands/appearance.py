@@ -33,14 +33,11 @@ def _theme(name: str | None) -> str | None:
 
 
 Lang = Annotated[
-    str | None,
-    typer.Option("--lang", callback=_language, help="en or zh; by default what LANG says."),
+    str | None, typer.Option(callback=_language, help="en or zh; by default what LANG says.")
 ]
 Theme = Annotated[
     str | None,
     typer.Option(
-        "--theme",
-        callback=_theme,
-        help="dark, light, contrast or mono; by default what suits the terminal.",
+        callback=_theme, help="dark, light, contrast or mono; by default what suits the terminal."
     ),
 ]

@@ -22,17 +22,15 @@ def bench(
     output: Output,
     step: BenchWork,
     repeats: Annotated[
-        int, typer.Option("--repeats", help="Serve it so often; the median run is reported.")
+        int, typer.Option(help="Serve it so often; the median run is reported.")
     ] = 1,
     check_crosstalk: Annotated[
-        bool,
-        typer.Option("--check-crosstalk", help="Also compare marked requests with solo runs."),
+        bool, typer.Option(help="Also compare marked requests with solo runs.")
     ] = False,
     with_console: Annotated[
         bool,
         typer.Option(
-            "--with-console",
-            help="Also measure what the console costs: runs without and with it in turns.",
+            help="Also measure what the console costs: runs without and with it in turns."
         ),
     ] = False,
 ) -> None:

@@ -38,13 +38,13 @@ def canary(
         ),
     ] = None,
     base: Annotated[
-        Path | None, typer.Option("--base", help="Settings of the baseline: a TOML file.")
+        Path | None, typer.Option(help="Settings of the baseline: a TOML file.")
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="URL of the endpoint that serves now.")
+        str | None, typer.Option(help="URL of the endpoint that serves now.")
     ] = None,
     candidate: Annotated[
-        str | None, typer.Option("--candidate", help="URL of the endpoint that is tried out.")
+        str | None, typer.Option(help="URL of the endpoint that is tried out.")
     ] = None,
     timeout: Timeout = 120.0,
     api: Api = "completions",

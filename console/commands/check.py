@@ -56,8 +56,7 @@ def check(
         float | None, duration("--time-budget", "For all of it, like 90s or 20m.")
     ] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="Folder for report.json, .md and .html (else your own)."),
+        Path | None, typer.Option(help="Folder for report.json, .md and .html (else your own).")
     ] = None,
     keep_going: Annotated[
         bool | None,
@@ -66,9 +65,8 @@ def check(
     require: Annotated[
         Required,
         typer.Option(
-            "--require",
             help="outside: what a URL cannot tell is named and does not "
-            "count; inside: it counts as missing.",
+            "count; inside: it counts as missing."
         ),
     ] = Required.OUTSIDE,
     guard: Annotated[
@@ -87,26 +85,23 @@ def check(
         bool, typer.Option("--disruptive", help="Storms are allowed at a URL, too.")
     ] = False,
     inject: Annotated[
-        str | None,
-        typer.Option("--inject", help="Put this fault into the engine first (--list-faults)."),
+        str | None, typer.Option(help="Put this fault into the engine first (--list-faults).")
     ] = None,
     list_faults: Annotated[
-        bool, typer.Option("--list-faults", help="The faults and the causes they stand for.")
+        bool, typer.Option(help="The faults and the causes they stand for.")
     ] = False,
     withhold: Annotated[
-        list[str] | None,
-        typer.Option("--withhold", help="As if this metric could not be measured; repeatable."),
+        list[str] | None, typer.Option(help="As if this metric could not be measured; repeatable.")
     ] = None,
     usual: Annotated[
         str | None,
         typer.Option(
-            "--usual",
             metavar="FILE|none",
             help="Figures of healthy runs that this one is held against (else your own).",
         ),
     ] = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="What this run measures is usual from now on.")
+        bool, typer.Option(help="What this run measures is usual from now on.")
     ] = False,
 ) -> None:
     """Run a playbook: steps, gates and a diagnosis, with a report whatever happens.

@@ -67,26 +67,22 @@ def checklist_run(
     name: ShippedOrFile,
     target: Target = "embedded",
     snapshot: Annotated[
-        Path | None,
-        typer.Option("--snapshot", help="Answer from this Snapshot (JSON) instead of a target."),
+        Path | None, typer.Option(help="Answer from this Snapshot (JSON) instead of a target.")
     ] = None,
     lasting: Annotated[
         float, duration("--duration", "How long an engine at a URL is looked at.")
     ] = 5.0,
-    requests: Annotated[
-        int, typer.Option("--requests", help="Light traffic on the embedded engine.")
-    ] = 100,
+    requests: Annotated[int, typer.Option(help="Light traffic on the embedded engine.")] = 100,
     token: Token = None,
     answers: Annotated[
-        Path | None,
-        typer.Option("--answers", help="Answers to the human items (checklist export … toml)."),
+        Path | None, typer.Option(help="Answers to the human items (checklist export … toml).")
     ] = None,
     ask: Annotated[
         bool | None,
         typer.Option("--ask/--no-ask", help="Ask for the human items; by default on a terminal."),
     ] = None,
     sign_off: Annotated[
-        str | None, typer.Option("--sign-off", help="Your name: the result goes to the log.")
+        str | None, typer.Option(help="Your name: the result goes to the log.")
     ] = None,
 ) -> None:
     """Answer what can be seen, ask what cannot. Exit code 1: an item fails, 3: some are open."""
@@ -195,7 +191,7 @@ def checklist_export(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write it to this file, not to standard output.")
+        Path | None, typer.Option(help="Write it to this file, not to standard output.")
     ] = None,
 ) -> None:
     """A checklist as a document, or as a file for --answers."""

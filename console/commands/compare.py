@@ -27,11 +27,10 @@ def compare(
     output: Output,
     step: CompareStep,
     experiment: Annotated[
-        str | None,
-        typer.Option("--experiment", help="One that ships (owners_table), or a TOML file."),
+        str | None, typer.Option(help="One that ships (owners_table), or a TOML file.")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option("--base", help="Settings of the first arm: a TOML file.")
+        Path | None, typer.Option(help="Settings of the first arm: a TOML file.")
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -41,14 +40,10 @@ def compare(
             help="An arm with this change to the base, like kv_format=fp16; may be repeated.",
         ),
     ] = None,
-    requests: Annotated[
-        int | None, typer.Option("--requests", help="Of a closed batch (32).")
-    ] = None,
-    prompt_mean: Annotated[float, typer.Option("--prompt-mean", help="Tokens.")] = 96,
-    output_mean: Annotated[float, typer.Option("--output-mean", help="Tokens.")] = 64,
-    sigma: Annotated[
-        float, typer.Option("--sigma", help="Spread of the lognormal lengths; 0 is none.")
-    ] = 0.8,
+    requests: Annotated[int | None, typer.Option(help="Of a closed batch (32).")] = None,
+    prompt_mean: Annotated[float, typer.Option(help="Tokens.")] = 96,
+    output_mean: Annotated[float, typer.Option(help="Tokens.")] = 64,
+    sigma: Annotated[float, typer.Option(help="Spread of the lognormal lengths; 0 is none.")] = 0.8,
     quality: Annotated[
         bool | None,
         typer.Option(

@@ -15,8 +15,7 @@ from console.exits import OF_VERDICT
 def env(
     output: Output,
     pid: Annotated[
-        int | None,
-        typer.Option("--pid", help="Look for doubled libraries in this process, a server say."),
+        int | None, typer.Option(help="Look for doubled libraries in this process, a server say.")
     ] = None,
 ) -> None:
     """Check versions, driver, compiler and machine. Exit code 1: something is known to break."""

@@ -20,14 +20,11 @@ def explain(
         list[str] | None,
         typer.Argument(help='In your words, like "p99 up"; without it: all symptoms.'),
     ] = None,
-    most: Annotated[int, typer.Option("--most", help="Entries at most.")] = 3,
+    most: Annotated[int, typer.Option(help="Entries at most.")] = 3,
     options: Annotated[
-        bool,
-        typer.Option("--options", help="Instead: what could be done, its gain, risk and cost."),
+        bool, typer.Option(help="Instead: what could be done, its gain, risk and cost.")
     ] = False,
-    sort: Annotated[
-        str, typer.Option("--sort", help="Of --options: gain, risk, cost, or id.")
-    ] = "id",
+    sort: Annotated[str, typer.Option(help="Of --options: gain, risk, cost, or id.")] = "id",
 ) -> None:
     """Look a symptom up in the quick reference. Exit code 3: nothing fits; it suggests others."""
     if options:

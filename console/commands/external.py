@@ -17,16 +17,10 @@ if TYPE_CHECKING:
     from engine.remote.engine import RemoteEngine
 
 TensorParallel = Annotated[
-    int | None,
-    typer.Option("--tensor-parallel", help="With --engine vllm: GPUs that share each layer."),
+    int | None, typer.Option(help="With --engine vllm: GPUs that share each layer.")
 ]
-PipelineParallel = Annotated[
-    int | None,
-    typer.Option("--pipeline-parallel", help="With --engine vllm: stages of layers."),
-]
-DataParallel = Annotated[
-    int | None, typer.Option("--data-parallel", help="With --engine vllm: copies of the model.")
-]
+PipelineParallel = Annotated[int | None, typer.Option(help="With --engine vllm: stages of layers.")]
+DataParallel = Annotated[int | None, typer.Option(help="With --engine vllm: copies of the model.")]
 Extra = Annotated[
     list[str] | None,
     typer.Argument(metavar="ARGS", help="With --engine vllm, after --: passed on to `vllm serve`."),

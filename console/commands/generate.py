@@ -22,14 +22,14 @@ def generate(
     engine: EngineFlags,
     output: Output,
     prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads stdin.")],
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Longest answer.")] = 256,
-    temperature: Annotated[float, typer.Option("--temperature", help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option("--top-k", help="0 is off.")] = 0,
-    top_p: Annotated[float, typer.Option("--top-p", help="1 is off.")] = 1.0,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the sampling.")] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="May be repeated.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Of the sampling.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="May be repeated.")] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")
+        bool, typer.Option(help="Continue the text as it is, without chat template.")
     ] = False,
 ) -> None:
     """Stream one answer to standard output."""

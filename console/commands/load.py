@@ -41,41 +41,26 @@ def load(
     engine: EngineFlags,
     output: Output,
     target: Annotated[
-        str, typer.Option("--target", help="embedded, the URL of an endpoint, or null.")
+        str, typer.Option(help="embedded, the URL of an endpoint, or null.")
     ] = "embedded",
-    arrivals: Annotated[
-        str | None,
-        typer.Option("--arrivals", help=f"{ARRIVALS}  [default: poisson:1]"),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option("--lengths", help=f"{LENGTHS}  [default: chat*0.2]"),
-    ] = None,
+    arrivals: Annotated[str | None, typer.Option(help=f"{ARRIVALS}  [default: poisson:1]")] = None,
+    lengths: Annotated[str | None, typer.Option(help=f"{LENGTHS}  [default: chat*0.2]")] = None,
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace",
             help="Replay this file: Azure or BurstGPT CSV, Mooncake or Bailian JSON lines, "
-            "ShareGPT JSON, or what --jsonl wrote.",
+            "ShareGPT JSON, or what --jsonl wrote."
         ),
     ] = None,
     time_scale: Annotated[
-        float,
-        typer.Option("--time-scale", help="The trace's times, times this; 0.1: 10 × as fast."),
+        float, typer.Option(help="The trace's times, times this; 0.1: 10 × as fast.")
     ] = 1.0,
     time_unit: Annotated[
-        str | None,
-        typer.Option("--time-unit", help="Of the trace's times: s, ms, us or ns; else judged."),
+        str | None, typer.Option(help="Of the trace's times: s, ms, us or ns; else judged.")
     ] = None,
-    prompt_scale: Annotated[
-        float, typer.Option("--prompt-scale", help="Prompt lengths, times this.")
-    ] = 1.0,
-    output_scale: Annotated[
-        float, typer.Option("--output-scale", help="Output lengths, times this.")
-    ] = 1.0,
-    requests: Annotated[
-        int | None, typer.Option("--requests", help="End after so many are sent.")
-    ] = None,
+    prompt_scale: Annotated[float, typer.Option(help="Prompt lengths, times this.")] = 1.0,
+    output_scale: Annotated[float, typer.Option(help="Output lengths, times this.")] = 1.0,
+    requests: Annotated[int | None, typer.Option(help="End after so many are sent.")] = None,
     lasting: Annotated[
         float | None,
         duration("--duration", "End after so long of sending (30s if there is no other end)."),
@@ -85,23 +70,17 @@ def load(
         duration("--warm-up", "Left out at the beginning (a tenth, or a median request).", True),
     ] = None,
     timeout: Timeout = 600.0,
-    slo: Annotated[
-        str | None, typer.Option("--slo", help="Goodput: ttft=500,tpot=50,e2e=5s (ms).")
-    ] = None,
-    shared_prefix: Annotated[
-        int, typer.Option("--shared-prefix", help="First tokens that all prompts share.")
-    ] = 0,
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Run outputs to their full length.")
-    ] = False,
+    slo: Annotated[str | None, typer.Option(help="Goodput: ttft=500,tpot=50,e2e=5s (ms).")] = None,
+    shared_prefix: Annotated[int, typer.Option(help="First tokens that all prompts share.")] = 0,
+    ignore_eos: Annotated[bool, typer.Option(help="Run outputs to their full length.")] = False,
     api: Api = "completions",
     token_ids: TokenIds = False,
     token: Token = None,
     pid: Pid = None,
     max_context: MaxContext = None,
-    seed: Annotated[int | None, typer.Option("--seed", help=SEED)] = None,
+    seed: Annotated[int | None, typer.Option(help=SEED)] = None,
     jsonl: Annotated[
-        Path | None, typer.Option("--jsonl", help="Write a line of JSON per request here.")
+        Path | None, typer.Option(help="Write a line of JSON per request here.")
     ] = None,
 ) -> None:
     """Send traffic to an engine and measure it. Exit code 1: requests failed, 3: inconclusive."""

@@ -23,9 +23,7 @@ log_app = typer.Typer(
     rich_markup_mode=None,
 )
 FORMATS = ("md", "csv", "json", "html")
-File = Annotated[
-    Path | None, typer.Option("--file", help="Another log than the user's own (optlog.jsonl).")
-]
+File = Annotated[Path | None, typer.Option(help="Another log than the user's own (optlog.jsonl).")]
 
 
 class Picked:
@@ -103,35 +101,28 @@ def log_show(
 @command_options()
 def log_add(
     output: Output,
-    title: Annotated[str | None, typer.Option("--title", help="In a few words.")] = None,
-    why: Annotated[str, typer.Option("--why", help="The hypothesis, or the reason.")] = "",
+    title: Annotated[str | None, typer.Option(help="In a few words.")] = None,
+    why: Annotated[str, typer.Option(help="The hypothesis, or the reason.")] = "",
     what: Annotated[
         list[str] | None,
-        typer.Option("--what", help="key=before:after, like max_batch=64:48; may be repeated."),
+        typer.Option(help="key=before:after, like max_batch=64:48; may be repeated."),
     ] = None,
     effect: Annotated[
-        list[str] | None,
-        typer.Option("--effect", help="metric=before:after, like e2e_p99_ms=812:430."),
+        list[str] | None, typer.Option(help="metric=before:after, like e2e_p99_ms=812:430.")
     ] = None,
     how: Annotated[
-        list[str] | None, typer.Option("--how", help="fact=value: workload, seed, repeats.")
+        list[str] | None, typer.Option(help="fact=value: workload, seed, repeats.")
     ] = None,
     problem: Annotated[
-        list[str] | None, typer.Option("--problem", help="What went wrong; may be repeated.")
+        list[str] | None, typer.Option(help="What went wrong; may be repeated.")
     ] = None,
-    decision: Annotated[
-        str, typer.Option("--decision", help="adopt, reject, hold or rolled_back.")
-    ] = "hold",
-    rollback: Annotated[str, typer.Option("--rollback", help="How to undo it.")] = "",
+    decision: Annotated[str, typer.Option(help="adopt, reject, hold or rolled_back.")] = "hold",
+    rollback: Annotated[str, typer.Option(help="How to undo it.")] = "",
     claim: Annotated[
-        str | None, typer.Option("--claim", help="measured (default), inferred or simulated.")
+        str | None, typer.Option(help="measured (default), inferred or simulated.")
     ] = None,
-    operator: Annotated[
-        str | None, typer.Option("--operator", help="Who; the user's name by default.")
-    ] = None,
-    artifact: Annotated[
-        list[str] | None, typer.Option("--artifact", help="A file that belongs to it.")
-    ] = None,
+    operator: Annotated[str | None, typer.Option(help="Who; the user's name by default.")] = None,
+    artifact: Annotated[list[str] | None, typer.Option(help="A file that belongs to it.")] = None,
     source: Annotated[
         str | None,
         typer.Option("--from", help="Decide on this record: its changes and effects are taken."),
@@ -175,9 +166,9 @@ def log_export(
         str | None, typer.Option("--format", help="md, csv, json or html; --out's ending if absent")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write it to this file, not to standard output.")
+        Path | None, typer.Option(help="Write it to this file, not to standard output.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No word on damage or files.")] = False,
+    quiet: Annotated[bool, typer.Option(help="No word on damage or files.")] = False,
 ) -> None:
     """The log, or a part of it, as a document."""
     chosen = file_format(fmt, out, FORMATS)
@@ -195,8 +186,7 @@ def log_export(
 def log_verify(
     output: Output,
     head: Annotated[
-        str | None,
-        typer.Option("--head", help="A head noted earlier: it must still be in the chain."),
+        str | None, typer.Option(help="A head noted earlier: it must still be in the chain.")
     ] = None,
     file: File = None,
 ) -> None:

@@ -64,16 +64,13 @@ def model_calibrate(
     engine: EngineFlags,
     output: Output,
     prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", help="Text to measure on: .txt, or cases as .toml or .jsonl."),
+        Path | None, typer.Option(help="Text to measure on: .txt, or cases as .toml or .jsonl.")
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Keep the calibration here, not in its place for this model."),
+        typer.Option(help="Keep the calibration here, not in its place for this model."),
     ] = None,
-    channels: Annotated[
-        int, typer.Option("--channels", help="Most outlier channels of a KV head.")
-    ] = 4,
+    channels: Annotated[int, typer.Option(help="Most outlier channels of a KV head.")] = 4,
 ) -> None:
     """Measure a model's outlier channels and static KV scales, and keep them for it."""
     config = engine.config()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -36,18 +36,12 @@ ARRIVALS, LENGTHS, SEED = (
     next(field.help for field in fields_of(LoadStep) if field.name == name)
     for name in ("arrivals", "lengths", "seed")
 )
-Seed = Annotated[int, typer.Option("--seed", help="Of times, lengths and prompts.")]
-Api = Annotated[str, typer.Option("--api", help="Of an endpoint: completions or chat.")]
-TokenIds = Annotated[
-    bool, typer.Option("--token-ids", help="Send an endpoint token ids instead of text.")
-]
-MaxContext = Annotated[
-    int | None, typer.Option("--max-context", help="Cut requests to an endpoint to this.")
-]
-Target = Annotated[str, typer.Option("--target", help="embedded, or the URL of an engine.")]
-Readonly = Annotated[
-    bool, typer.Option("--readonly", help="Forbid everything that changes the engine.")
-]
+Seed = Annotated[int, typer.Option(help="Of times, lengths and prompts.")]
+Api = Annotated[str, typer.Option(help="Of an endpoint: completions or chat.")]
+TokenIds = Annotated[bool, typer.Option(help="Send an endpoint token ids instead of text.")]
+MaxContext = Annotated[int | None, typer.Option(help="Cut requests to an endpoint to this.")]
+Target = Annotated[str, typer.Option(help="embedded, or the URL of an engine.")]
+Readonly = Annotated[bool, typer.Option(help="Forbid everything that changes the engine.")]
 Timeout = Annotated[float, duration("--timeout", "Until a request has failed.")]
 ShippedOrFile = Annotated[str, typer.Argument(help="One that ships (see list), or a TOML file.")]
 
@@ -126,6 +120,10 @@ def presented(
         fill(given)
         command(**given)
 
+    for parameter in signature.parameters.values():
+        kind, option = (*get_args(parameter.annotation), None, None)[:2]
+        if kind is bool and option is not None and option.default is ...:
+            option.param_decls = (f"--{parameter.name.replace('_', '-')}",)  # and no --no-name
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
     return run

@@ -115,7 +115,7 @@ def playbook_new(
     source: Annotated[
         str, typer.Option("--from", help="A shipped playbook to begin with.")
     ] = "quick_check",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    force: Annotated[bool, typer.Option(help="Write over a file.")] = False,
 ) -> None:
     """A copy of a shipped one, to change."""
     from playbooks.runs import spec
@@ -141,12 +141,11 @@ def playbook_selftest(
     output: Output,
     inject: Annotated[
         list[str] | None,
-        typer.Option("--inject", help="Only this fault (check --list-faults); may be repeated."),
+        typer.Option(help="Only this fault (check --list-faults); may be repeated."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Runs of an engine without a fault.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Runs of an engine without a fault.")] = 2,
     outside: Annotated[
-        bool,
-        typer.Option("--outside", help="Faults that clients see: quick_check by URL, each time."),
+        bool, typer.Option(help="Faults that clients see: quick_check by URL, each time.")
     ] = False,
 ) -> None:
     """Put every fault into an engine: would the diagnosis find it? Exit code 1: not all."""

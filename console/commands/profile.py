@@ -22,8 +22,7 @@ def profile(
     output: Output,
     step: ProfileStep,
     trace_out: Annotated[
-        Path | None,
-        typer.Option("--trace-out", help="Write a Chrome trace of a few steps here."),
+        Path | None, typer.Option(help="Write a Chrome trace of a few steps here.")
     ] = None,
 ) -> None:
     """Find the bottleneck: six stages of a request, parts of a step, kernels of a pass."""

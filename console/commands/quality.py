@@ -22,7 +22,7 @@ def quality(
     output: Output,
     step: QualityStep,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A third of the cases; the same metrics and limits.")
+        bool, typer.Option(help="A third of the cases; the same metrics and limits.")
     ] = False,
 ) -> None:
     """Compare a KV format's output with fp16's. Exit code 1: it fails, 3: inconclusive."""

@@ -42,16 +42,15 @@ def record(
     seconds: Annotated[
         float | None, duration("--duration", "90s, 10m or 2h; until interrupted by default.")
     ] = None,
-    hz: Annotated[float, typer.Option("--hz", help="Looks a second.")] = 4.0,
+    hz: Annotated[float, typer.Option(help="Looks a second.")] = 4.0,
     max_size: Annotated[
-        str | None,
-        typer.Option("--max-size", help="Drop the oldest part beyond this, e.g. 64M."),
+        str | None, typer.Option(help="Drop the oldest part beyond this, e.g. 64M.")
     ] = None,
     load: Annotated[
-        LoadKind, typer.Option("--load", help="Traffic for the embedded engine.")
+        LoadKind, typer.Option(help="Traffic for the embedded engine.")
     ] = LoadKind.CHAT,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Requests/s of the load; follows the queue.")
+        float | None, typer.Option(help="Requests/s of the load; follows the queue.")
     ] = None,
     seed: Seed = 0,
     token: Token = None,

@@ -23,12 +23,10 @@ def replay(
     output: Output,
     file: Annotated[Path, typer.Argument(help="A recording.")],
     at: Annotated[
-        str | None, typer.Option("--at", help="Begin at 12:30, 90 s or 50 % of the whole.")
+        str | None, typer.Option(help="Begin at 12:30, 90 s or 50 % of the whole.")
     ] = None,
-    speed: Annotated[float, typer.Option("--speed", help="0.1 to 60 times as fast.")] = 1.0,
-    info: Annotated[
-        bool, typer.Option("--info", help="Say what is in it instead of playing it.")
-    ] = False,
+    speed: Annotated[float, typer.Option(help="0.1 to 60 times as fast.")] = 1.0,
+    info: Annotated[bool, typer.Option(help="Say what is in it instead of playing it.")] = False,
     lang: Lang = None,
     theme: Theme = None,
 ) -> None:

@@ -15,21 +15,17 @@ from console.exits import Exit
 if TYPE_CHECKING:
     from console.server.settings import ServerSettings
 
-Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; others than loopback need a key.")
-]
+Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        "--api-key",
         envvar="EVEWATCH_API_KEY",
         help="Bearer token that clients must send; better in the environment.",
     ),
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Serve a public address without a key.")]
+Insecure = Annotated[bool, typer.Option(help="Serve a public address without a key.")]
 AllowHost = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", help="Host header that a proxy sends; may be repeated."),
+    list[str] | None, typer.Option(help="Host header that a proxy sends; may be repeated.")
 ]
 ServedName = Annotated[
     str | None, typer.Option("--served-model-name", help="The model's name to clients.")
@@ -40,18 +36,14 @@ ServedName = Annotated[
 def serve(
     engine: EngineFlags,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="0 takes any free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="0 takes any free one.")] = 8000,
     api_key: ApiKey = None,
     insecure: Insecure = False,
     allow_host: AllowHost = None,
     served_name: ServedName = None,
-    max_queue: Annotated[
-        int, typer.Option("--max-queue", help="Answers that may wait; more get 429.")
-    ] = 512,
-    max_body: Annotated[str, typer.Option("--max-body", help="Largest request, e.g. 1M.")] = "1M",
-    max_prompt: Annotated[
-        int | None, typer.Option("--max-prompt", help="Longest prompt in tokens.")
-    ] = None,
+    max_queue: Annotated[int, typer.Option(help="Answers that may wait; more get 429.")] = 512,
+    max_body: Annotated[str, typer.Option(help="Largest request, e.g. 1M.")] = "1M",
+    max_prompt: Annotated[int | None, typer.Option(help="Longest prompt in tokens.")] = None,
     request_timeout: Annotated[
         float | None, duration("--request-timeout", "Longest life of a request.")
     ] = None,

@@ -39,23 +39,19 @@ def up(
     engine: EngineFlags,
     load: Annotated[
         LoadKind | None,
-        typer.Option("--load", help="Traffic that keeps the engine busy; chat, none with --port."),
+        typer.Option(help="Traffic that keeps the engine busy; chat, none with --port."),
     ] = None,
     load_scale: Annotated[
-        float | None,
-        typer.Option("--load-scale", help="Lengths of the load, times this (0.15 on a CPU)."),
+        float | None, typer.Option(help="Lengths of the load, times this (0.15 on a CPU).")
     ] = None,
     rate: Annotated[
-        float | None,
-        typer.Option("--rate", help="Requests/s of the load; follows the queue by default."),
+        float | None, typer.Option(help="Requests/s of the load; follows the queue by default.")
     ] = None,
     seed: Seed = 0,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="A scripted engine: no model, no torch.")
-    ] = False,
+    demo: Annotated[bool, typer.Option(help="A scripted engine: no model, no torch.")] = False,
     readonly: Readonly = False,
     port: Annotated[
-        int | None, typer.Option("--port", help="Serve the OpenAI API too; 0 takes any free port.")
+        int | None, typer.Option(help="Serve the OpenAI API too; 0 takes any free port.")
     ] = None,
     host: Host = "127.0.0.1",
     api_key: ApiKey = None,

@@ -33,24 +33,21 @@ def watch(
         ),
     ] = None,
     fleet: Annotated[
-        Path | None,
-        typer.Option("--fleet", help="TOML file with the targets; see docs/watching.md."),
+        Path | None, typer.Option(help="TOML file with the targets; see docs/watching.md.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once and report; with --interval twice, for rates.")
+        bool, typer.Option(help="Look once and report; with --interval twice, for rates.")
     ] = False,
     interval: Annotated[float | None, duration("--interval", "Between two looks (1s).")] = None,
     engine: Annotated[
-        str | None,
-        typer.Option("--engine", help="The engine expected there; another one is an error."),
+        str | None, typer.Option(help="The engine expected there; another one is an error.")
     ] = None,
     token_env: TokenVariable = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Write a recording; of several, one file each.")
+        Path | None, typer.Option(help="Write a recording; of several, one file each.")
     ] = None,
     prometheus_port: Annotated[
-        int | None,
-        typer.Option("--prometheus-port", help="Export the merged numbers on this loopback port."),
+        int | None, typer.Option(help="Export the merged numbers on this loopback port.")
     ] = None,
     readonly: Readonly = False,
     lang: Lang = None,
