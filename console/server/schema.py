@@ -218,13 +218,23 @@ def _explain(error: ValidationError) -> ApiError:
     first = max(same, key=lambda item: len(item["loc"]))
     where = [str(part) for part in first["loc"] if not _is_branch(part)]
     name = ".".join(where)[:100] or None
-    message = first["msg"].removeprefix("Value error, ")
     missing = first["type"] == "missing"
     return bad_request(
-        f"{name}: {'is missing' if missing else message}",
+        f"{name or 'the body'}: {_in_words(first['type'], first['msg'])}",
         name,
         "missing" if missing else "invalid_value",
     )
+
+
+def _in_words(kind: str, message: str) -> str:
+    match kind:
+        case "missing":
+            return "is missing"
+        case "string_unicode":
+            return "is not valid Unicode (a lone surrogate)"
+        case "string_pattern_mismatch":
+            return "has a null byte" if NO_NUL in message else "a key is no token id"
+    return message.removeprefix("Value error, ")
 
 
 def _is_branch(part: int | str) -> bool:

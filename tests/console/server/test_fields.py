@@ -87,6 +87,22 @@ def test_messages_are_read_as_strictly(message, param):
     assert refusal(ChatRequest, body) == param
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (CHAT | {"user": "\0"}, "user: has a null byte"),
+        (CHAT | {"stop": "\ud800"}, "stop: is not valid Unicode (a lone surrogate)"),
+        (CHAT | {"\ud800": 1}, "the body: is not valid Unicode (a lone surrogate)"),
+        (CHAT | {"logit_bias": {"the": 1}}, "logit_bias.the: a key is no token id"),
+        ({}, "messages: is missing"),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(body, said):
+    with pytest.raises(ApiError) as caught:
+        read(ChatRequest, body)
+    assert caught.value.message == said
+
+
 # --- what reaches the template ----------------------------------------------------------------
 
 BARE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
