@@ -13,8 +13,8 @@ import tokenizers
 _SPELLED = re.compile(r"<[|｜][^<>|｜\s]+[|｜]>")
 """How vocabularies spell control tokens, and nothing else."""
 _KNOWN = re.compile(
-    r"</?s>|<(bos|eos|pad|unk|mask|sep|cls)>|<(start|end)_of_turn>|\[/?INST\]|"
-    r"\[(BOS|EOS|PAD|UNK|MASK|SEP|CLS|CONTROL_\d+)\]"
+    r"</?s>|<(bos|eos|pad|unk|mask|sep|cls)>|<(start|end)_of_[a-z_]+>|<SPECIAL_\d+>|"
+    r"\[/?[A-Z][A-Z_]{2,}\]|\[CONTROL_\d+\]"
 )
 """The same for tokens that a file adds to its vocabulary, or that its chat template writes; else
 they may be text."""

@@ -84,7 +84,13 @@ class Tokenizer:
             inner = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the Rust side raises bare Exception
             raise ModelError(f"{path}: not a tokenizer ({error})") from error
-        config = _read_config(folder / "tokenizer_config.json")
+        config = _read_config(folder / "special_tokens_map.json") | {
+            key: value
+            for key, value in _read_config(folder / "tokenizer_config.json").items()
+            if value is not None
+        }
+        more = config.get("extra_special_tokens")
+        config = (more if isinstance(more, dict) else {}) | config
         bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
         tokens = {
             key: [_token_text(item) for item in value] if isinstance(value, list) else text

@@ -54,7 +54,8 @@ def test_a_file_that_marks_them_says_nothing() -> None:
 @pytest.mark.parametrize(
     "token",
     ["<|im_end|>", "<|eot_id|>", "<|reserved_special_token_7|>", "<|fim▁hole|>", "<｜User｜>",
-     "</s>", "<end_of_turn>", "[/INST]", "<pad>"],
+     "</s>", "<end_of_turn>", "[/INST]", "<pad>", "[TOOL_CALLS]", "[/AVAILABLE_TOOLS]",
+     "<end_of_utterance>", "<SPECIAL_20>"],
 )  # fmt: skip
 @pytest.mark.parametrize("normalized", [False, True])
 def test_an_added_token_that_is_spelled_as_control(token: str, normalized: bool) -> None:
@@ -70,7 +71,7 @@ def test_an_added_token_that_is_spelled_as_control(token: str, normalized: bool)
 
 
 @pytest.mark.parametrize(
-    "token", ["<think>", "</tool_call>", "<br>", "<|", "< |x y| >", "<s >", "||"]
+    "token", ["<think>", "</tool_call>", "<br>", "<|", "< |x y| >", "<s >", "||", "[ok]", "[A]"]
 )
 def test_text_that_only_looks_a_little_like_it_stays_text(token: str) -> None:
     """A model says <think> to be read."""

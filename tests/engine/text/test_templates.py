@@ -120,6 +120,22 @@ def test_a_folder_gives_the_tokens_that_its_configuration_names(tmp_path: Path) 
     assert Tokenizer.from_folder(folder).render_chat(CHAT) == "?<|endoftext|><|im_end|>"
 
 
+def test_tokens_that_other_files_and_tables_name(tmp_path: Path) -> None:
+    spec = tiny_spec()
+    folder = write_hf(tmp_path / "m", spec, tiny_tensors(spec))
+    older = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "pad_token": "x"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(older))
+    config = {
+        "bos_token": None,
+        "pad_token": "<|endoftext|>",
+        "extra_special_tokens": {"image_token": "<image>"},
+        "chat_template": "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ image_token }}",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    text = Tokenizer.from_folder(folder).render_chat(CHAT)
+    assert text == "<|im_start|><|im_end|><|endoftext|><image>"
+
+
 def test_the_clock_of_one_run_stands_still() -> None:
     """The same chat has the same tokens, and its pages are found again."""
     template = ChatTemplate("{{ strftime_now('%f') }}")
