@@ -134,10 +134,15 @@ def _trusted(url: str) -> ssl.SSLContext | bool:
     return ssl.create_default_context() if url.startswith("https:") else False
 
 
+def unread_coding(answer: httpx.Response) -> str | None:
+    """How the answer is encoded, if it is in a way that is not read here."""
+    coding = answer.headers.get("content-encoding", "").strip().lower()
+    return None if coding in CODINGS else one_line(coding)
+
+
 def _body(answer: httpx.Response, end: float) -> bytes:
-    coding = answer.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in CODINGS:
-        raise Unparsable(f"the page is encoded ({one_line(coding)}), which was not asked for")
+    if coding := unread_coding(answer):
+        raise Unparsable(f"the page is encoded ({coding}), which was not asked for")
     size, parts = 0, []
     for chunk in answer.iter_bytes():
         size += len(chunk)

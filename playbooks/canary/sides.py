@@ -17,7 +17,7 @@ from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
 from engine.observing.machine import available_memory
 from engine.remote.address import SameHost, bearer
-from engine.remote.answer import end_of
+from engine.remote.answer import ENDS, end_of
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
@@ -216,10 +216,11 @@ class EndpointSide(Side):
             text = choice["message"]["content"] if self._spec.chat else choice["text"]
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return None
-        if not isinstance(text, str) or not text or end_of(choice) is None:
+        end = end_of(choice)
+        if not isinstance(text, str) or not text or end is None:
             return None
         ids = tuple(self._words.setdefault(word, len(self._words)) for word in text.split())
-        return Said(text, ids or (0,), end_of(choice) == "stop")
+        return Said(text, ids or (0,), ENDS[end.lower()] is FinishReason.STOP)
 
     async def gauges(self) -> list[Gauge]:
         """What the endpoint's metrics say of its KV cache and its process."""

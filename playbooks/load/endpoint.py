@@ -19,6 +19,7 @@ from engine.remote.answer import (
     BadStream,
     EventReader,
 )
+from engine.remote.client import unread_coding
 from engine.remote.errors import COMPLAINT_BYTES, one_line, said
 from playbooks.load.limits import CLIENT_LIMIT, limit_named, raise_open_files
 from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
@@ -28,6 +29,8 @@ from playbooks.load.targets import Failed, Outgoing, TargetUnreachable
 
 PLAIN_IDS = (1_000, 30_000)
 """Token ids that are plain text in nearly every vocabulary."""
+NO_STREAM = ("application/json", "application/problem+json", "text/html")
+"""Content types of answers that are whole."""
 IDLE_CONNECTION_S = 2.0
 """Kept so long between requests: shorter than servers do, so that none closes under a request."""
 ASK_MODEL_S = 20.0
@@ -204,7 +207,7 @@ class Endpoint:
             response = await self._client.send(prepared, stream=True)
             try:
                 await _refuse_errors(response)
-                async for chunk in response.aiter_raw():
+                async for chunk in response.aiter_bytes():
                     for data in reader.feed(chunk):
                         answer.take(data)
                 for data in reader.end():
@@ -224,8 +227,11 @@ class Endpoint:
 
 
 async def _refuse_errors(response: httpx.Response) -> None:
-    kind = response.headers.get("content-type", "")
-    if response.status_code == 200 and kind.startswith("text/event-stream"):
+    """Whatever a proxy calls it, what is no JSON and no HTML is read as a stream: it shows."""
+    kind = response.headers.get("content-type", "").lower()
+    if response.status_code == 200 and not kind.startswith(NO_STREAM):
+        if coding := unread_coding(response):
+            raise Failed("not_streamed", f"a stream that is encoded ({coding}) unasked")
         return
     text = b""
     async for chunk in response.aiter_bytes():

@@ -75,8 +75,8 @@ def make_work(spec: BenchWork, vocab: int, longest: int) -> list[BenchRequest]:
 def read_workload(path: Path) -> list[BenchRequest]:
     """A JSON list of {"prompt": [token ids] or text, "out": tokens}; other fields are its own."""
     try:
-        rows = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        rows = json.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"workload {path}: cannot be read ({error})") from error
     if not isinstance(rows, list) or not rows:
         raise ConfigError(f"workload {path}: expected a non-empty JSON list of requests")

@@ -1,6 +1,7 @@
 """An OpenAI-compatible endpoint, well-behaved and not: in memory, and behind a socket."""
 
 import asyncio
+import gzip
 import json
 
 import httpx
@@ -161,6 +162,9 @@ def test_a_broken_stream_is_a_counted_failure_and_no_number(name):
         (503, "application/json", b'{"error": "busy"}', ("http_503", "busy")),
         (429, "text/event-stream", b"", ("http_429", "no text")),
         (200, "application/json", b'{"choices": []}', ("not_streamed", "application/json")),
+        (200, "text/html", b"<p>Sign in first</p>", ("not_streamed", "Sign in first")),
+        (200, "text/plain", b"queue is full\n", ("bad_stream", "queue is full")),
+        (200, "", b"", ("dropped", "before the answer was finished")),
         (500, "text/html", b"\xff\xfe" * 100_000, ("http_500", "�")),
     ],
 )
@@ -170,6 +174,29 @@ def test_an_answer_that_is_no_stream_is_a_counted_failure(status, kind, text, ex
     assert found["errors"] == {expected[0]: 10}
     assert expected[1] in found["error_examples"][expected[0]]
     assert len(found["error_examples"][expected[0]]) < 300
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "", "application/octet-stream", "Text/Event-Stream", "application/x-ndjson"],
+)
+def test_a_stream_under_another_name_is_one(kind):
+    transport = ScriptedTransport(lambda body: [0.1, *stream_of(body)], 200, kind)
+    assert summarize(load_on(transport, requests=3))["requests"]["completed"] == 3
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br"])
+def test_a_compressed_stream_is_read_or_named(coding):
+    class Compressing(ScriptedTransport):
+        async def handle_async_request(self, request):
+            response = await super().handle_async_request(request)
+            response.headers["content-encoding"] = coding
+            return response
+
+    whole = gzip.compress(token("a") + token("b", "stop") + DONE)
+    found = summarize(load_on(Compressing(lambda body: [0.1, whole[:20], whole[20:]]), requests=3))
+    assert found["requests"]["completed"] == (3 if coding == "gzip" else 0)
+    assert found["errors"] == ({} if coding == "gzip" else {"not_streamed": 3})
 
 
 @pytest.mark.parametrize("forever", [[1e9], [0.5, b": still here\n\n"] * 100, [0.2, token()] * 100])
