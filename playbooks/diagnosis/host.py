@@ -7,7 +7,7 @@ from playbooks.diagnosis.findings import RESTART, Finding, confidence
 
 THROTTLED = 0.10
 """Of the periods of a CPU quota; more are no chance."""
-CONTENDED = 0.15
+CONTENDED = 0.25
 """Of the CPU time that the engine asked for, lost to others or to the hypervisor."""
 WANTED = 0.25
 """Cores that the process must have asked for, on average: who asks for little loses little."""
@@ -65,7 +65,7 @@ def host_contended(e: Evidence) -> Finding | None:
         texts.append(f"the hypervisor gave {steal:.0%} of this machine's CPU time to others")
     return Finding(
         "host_contended",
-        confidence(lost, CONTENDED, 0.45),
+        confidence(lost, CONTENDED, 0.5),
         tuple(texts),
         ("end the processes that are named, or give the engine cores of its own (taskset, a CPU "
          "set); then measure again" if others >= steal else

@@ -92,5 +92,5 @@ def _doubt(
     """Why the figures are marked, or None."""
     if not marked:
         return None
-    where = "" if len(spans) == 1 else f" in {len(marked)} of {len(spans)} runs, at worst"
-    return f"marked: of the machine's CPU time{where} {worst.why()} was lost"
+    where = "" if len(spans) == 1 else f"; in {len(marked)} of {len(spans)} runs, this at worst"
+    return f"marked: lost, of the CPU time asked for: {worst.why()}{where}"
