@@ -53,12 +53,11 @@ class Conductor:
         load: LoadSpec,
         turns: FairScheduler | None = None,
         listener: Listener = lambda event: None,
-        on_decision: Callable[[dict[str, Any]], None] = lambda decision: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan, self.sides, self.load = plan, sides, load
-        self._turns, self._tell, self._on_decision = turns, listener, on_decision
-        self._stop = stop
+        self._turns, self._tell, self._stop = turns, listener, stop
+        self.on_decision: Callable[[dict[str, Any]], None] = lambda decision: None
         self.router = Router(f"canary-{plan.seed or 0}")
         self.split = SplitTarget(sides, self.router, plan.users, plan.seed or 0)
         self._client = LoadRun(self.split, load, on_record=self._take)
@@ -343,7 +342,7 @@ class Conductor:
         if action is CanaryAction.HOLD and last and all(last[k] == decision[k] for k in kept):
             return
         self.decisions.append(decision)
-        self._on_decision(decision)
+        self.on_decision(decision)
         self._tell(Decided(decision))
 
     async def _give_back(self, action: CanaryAction, rulings: list[Ruling]) -> None:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
 from playbooks.canary.conductor import Conductor
-from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.router import SIDES
 from playbooks.canary.rules import CanaryAction, Ruling
-from playbooks.load.workload import LoadSpec
 
 if TYPE_CHECKING:
     from playbooks.optlog import LogEffect, Record
@@ -68,10 +66,8 @@ def make_report(
 
 
 def logger(
-    plan: CanaryPlan,
-    load: LoadSpec,
+    conductor: Conductor,
     changes: list[tuple[str, Any, Any]],
-    conductor: Callable[[], Conductor],
     config: EngineConfig | None,
     note: Callable[[str], None],
 ) -> Callable[[dict[str, Any]], None]:
@@ -87,7 +83,7 @@ def logger(
 
     def write(decision: dict[str, Any]) -> None:
         try:
-            log.append(_record(decision, plan, load, changes, conductor(), around))
+            log.append(_record(decision, conductor, changes, around))
         except ConfigError as error:
             note(f"not logged: {error}")
 
@@ -96,15 +92,13 @@ def logger(
 
 def _record(
     decision: dict[str, Any],
-    plan: CanaryPlan,
-    load: LoadSpec,
-    changes: list[tuple[str, Any, Any]],
     conductor: Conductor,
+    changes: list[tuple[str, Any, Any]],
     around: dict[str, Any],
 ) -> Record:
     from playbooks.optlog import Change, Record
 
-    stage = conductor.stages[-1]
+    stage, plan, load = conductor.stages[-1], conductor.plan, conductor.load
     bad = decision["action"] in ("hold", "roll_back", "inconclusive")
     return Record(
         title=f"Canary: {decision['title']}",

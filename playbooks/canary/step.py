@@ -88,18 +88,17 @@ async def conduct(
     """On a pair that is up; on the running loop, whose clock may be a virtual one."""
     start = time.monotonic()
     config = baseline if isinstance(baseline, EngineConfig) else None
-    made: list[Conductor] = []
-    write: Callable[[dict[str, Any]], None] = lambda decision: None  # noqa: E731
+    conductor = Conductor(plan, pair.sides, load, pair.turns, listener, stop)
     if log:
-        write = logger(plan, load, changes, lambda: made[0], config,
-                       lambda text: listener(Phase("log", text)))  # fmt: skip
-    made.append(Conductor(plan, pair.sides, load, pair.turns, listener, write, stop))
-    action = await made[0].run()
+        conductor.on_decision = logger(
+            conductor, changes, config, lambda text: listener(Phase("log", text))
+        )
+    action = await conductor.run()
     described = {name: side.describe() for name, side in pair.sides.items()}
     changed = {key: {"before": before, "after": after} for key, before, after in changes}
     around = environment(config or EngineConfig(device="auto"))
     seconds = time.monotonic() - start
-    return make_report(made[0], action, described, changed, around, seconds)
+    return make_report(conductor, action, described, changed, around, seconds)
 
 
 @asynccontextmanager
