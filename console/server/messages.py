@@ -74,7 +74,10 @@ def faithful(chat: Chat, template: ChatTemplate) -> Chat:
     """The chat in the form in which the template leaves nothing out. ApiError names what it does
     leave out; RequestError when it refuses the messages."""
     if (unread := _unread(chat, template)) is not None:
-        raise _left_out(unread)
+        raise bad_request(
+            f"{unread}: this model's chat template does not read it; leave it out",
+            unread, "unsupported",
+        )  # fmt: skip
     chat = _with_thoughts(chat, template.thoughts or "reasoning_content")
     if not any(message.get("tool_calls") for message in chat.messages):
         if (param := _lost(chat, template)) is not None:
