@@ -41,12 +41,17 @@ def read_slots(slots: Any, scrape: Scrape) -> None:
     if any(not size for size in sizes):
         return
     total = float(sum(size for size in sizes if size))
-    held = [_held(slot) for slot in slots if slot.get("is_processing")]
+    held = [_held(slot) for slot in slots if _works(slot)]
     known = all(tokens is not None for tokens in held)
     used = sum(tokens for tokens in held if tokens is not None)
     usage = min(1.0, used / total) if known else None
     free = max(0.0, total - used) if known else None
     scrape.pools = (Pool("", usage=usage, pages=total, page_tokens=1.0, free=free),)
+
+
+def _works(slot: dict[str, Any]) -> bool:
+    """Older versions number the state, 0 for idle; one that says nothing may be at work."""
+    return bool(slot.get("is_processing", slot.get("state", True)))
 
 
 def _held(slot: dict[str, Any]) -> int | None:

@@ -1,5 +1,7 @@
 """Real scrapes give the numbers that are in the files, worked out by hand."""
 
+import json
+
 import pytest
 
 from engine.snapshot import SourceState
@@ -201,6 +203,22 @@ def test_a_processing_slot_that_does_not_tell_leaves_the_usage_unknown():
     broken[0] = {"n_ctx": 2048, "is_processing": True}
     s = look(page("llamacpp/busy"), **{"/slots": as_json(broken)})
     assert s.kv.usage is None and s.batch.cap == 32
+
+
+@pytest.mark.parametrize(
+    ("slot", "usage"),
+    [
+        ({"n_ctx": 100, "state": 0}, 0.0),
+        ({"n_ctx": 100, "state": 1, "n_past": 30}, None),  # what it holds it does not tell
+        ({"n_ctx": 100}, None),
+        ({"n_ctx": 100, "is_processing": False, "state": 1}, 0.0),
+        ({"n_ctx": 100, "is_processing": True, "n_prompt_tokens": 20,
+          "next_token": [{"n_decoded": 5}]}, 0.25),
+    ],
+)  # fmt: skip
+def test_a_slot_that_does_not_say_what_it_holds_is_not_taken_for_empty(slot, usage):
+    pages = {"/metrics": page("llamacpp/busy"), "/slots": json.dumps([slot]).encode()}
+    assert Server(**pages).attach().poll().kv.usage == usage
 
 
 def test_llamacpp_props_tell_the_context():
