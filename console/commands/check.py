@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from signal import SIGTERM
@@ -52,6 +53,14 @@ def check(
     api: Api = "completions",
     token: Token = None,
     pid: Pid = None,
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replica",
+            metavar="URL",
+            help="Another replica of the target's service, to be compared; repeatable.",
+        ),
+    ] = None,
     time_budget: Annotated[
         float | None, duration("--time-budget", "For all of it, like 90s or 20m.")
     ] = None,
@@ -131,7 +140,7 @@ def check(
         _history(usual, accept),
     )
     care = _care(target, guard, max_share, disruptive)
-    where = _where(target, api, token, pid, care, engine)
+    where = _in_group(_where(target, api, token, pid, care, engine), replica or [])
     check_options(book, where, options)
     ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
     with ended, StatusLine(output.quiet) as line:
@@ -184,6 +193,20 @@ def _where(
     site = UrlSite(target, api, token, pid, care)
     site.witness()  # refuses an address that cannot be, and a pid that is nobody's
     return site
+
+
+def _in_group(where: Site | UrlSite, replicas: list[str]) -> Site | UrlSite:
+    from playbooks.checkup.site import Site
+
+    if not replicas:
+        return where
+    if isinstance(where, Site):
+        raise ConfigError("--replica: the embedded engine has none; it is for --target URL")
+    group = replace(where, replicas=tuple(replicas))
+    bases = [spec.base for spec in group.group]
+    if len(set(bases)) < len(bases):
+        raise ConfigError(f"--replica: {', '.join(bases)}: each address once")
+    return group
 
 
 def _faults() -> dict[str, object]:

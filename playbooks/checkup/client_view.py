@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from playbooks.diagnosis import Broken, Tail
+from playbooks.load.limits import CLIENT_LIMIT
 from playbooks.load.record import RequestRecord
 
 BROKEN = ("dropped", "bad_stream", "aborted", "no_output")
@@ -34,7 +35,11 @@ EVEN = 0.12
 
 def client_facts(records: Sequence[RequestRecord]) -> dict[str, Any]:
     """Facts of Evidence that any load's records give."""
-    return {"broken": broken_of(records), "tail": find_tail(records)}
+    return {
+        "broken": broken_of(records),
+        "tail": find_tail(records),
+        "refused_share": refused_share(records),
+    }
 
 
 def broken_of(records: Sequence[RequestRecord]) -> Broken | None:
@@ -43,6 +48,13 @@ def broken_of(records: Sequence[RequestRecord]) -> Broken | None:
     how = {r.error: r.detail or "" for r in records if r.error in BROKEN}
     said = tuple(f"{n} × {kind}: {how[kind]}" for kind, n in kinds.most_common() if kind)
     return Broken(len(records), kinds.total(), said) if records else None
+
+
+def refused_share(records: Sequence[RequestRecord]) -> float | None:
+    """Of those that could be sent, those that failed otherwise than by a broken stream."""
+    sent = [r for r in records if r.error != CLIENT_LIMIT]
+    failed = sum(r.error is not None and r.error not in BROKEN for r in sent)
+    return failed / len(sent) if sent else None
 
 
 def find_tail(records: Sequence[RequestRecord]) -> Tail | None:

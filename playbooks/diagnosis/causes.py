@@ -79,7 +79,7 @@ CAUSES = (
           "the clock was set while it was looked at"),
     Cause("generator_bound", ("generator_late_ms",), service.generator_bound,
           "the load generator was the limit, not the engine", OUTSIDE),
-    Cause("failing_requests", ("error_rate", "broken"), outside.failing_requests,
+    Cause("failing_requests", ("refused_share",), outside.failing_requests,
           "requests are refused or answered with an error", OUTSIDE),
     Cause("stalls", ("tail",), outside.stalls, "a tail without load", OUTSIDE),
     Cause("replica_differs", ("odd_replicas",), outside.replica_differs,

@@ -138,6 +138,8 @@ class Evidence:
     tail: Tail | None = None
     restarts: Restarts | None = None
     broken: Broken | None = None
+    refused_share: float | None = None
+    """Of a load's requests, those that failed, broken streams not counted."""
     inconsistent: tuple[str, ...] | None = None
     """In which of its counters the target disagrees with what its clients got."""
     odd_replicas: tuple[str, ...] | None = None

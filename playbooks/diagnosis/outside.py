@@ -61,9 +61,8 @@ def broken_streams(e: Evidence) -> Finding | None:
 
 def failing_requests(e: Evidence) -> Finding | None:
     """Refusals, errors and time limits; streams that broke are a cause of their own."""
-    assert e.error_rate is not None and e.broken is not None
-    streams = e.broken.streams / e.broken.requests if e.broken.requests else 0.0
-    share = e.error_rate - streams
+    assert e.refused_share is not None
+    share = e.refused_share
     if share < FAILING:
         return None
     return Finding(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ from playbooks.runs.runner import CheckOptions, run_playbook
 from playbooks.steps import Progress
 
 PLAYBOOK = "quick_check"
+
+
+class _QuietSite(UrlSite):
+    """What the diagnosis makes of the target is tried, not what this machine's others do to it."""
+
+    def witness(self) -> None:
+        return None
 
 
 def check_outside_fault(name: str) -> None:
@@ -61,10 +69,10 @@ def run_outside_selftest(
 
 def _row(fault: OutsideFault | None, url: str, book: spec.Playbook) -> Row:
     start = time.monotonic()
-    tampering = fault.make() if fault is not None else None
-    with FaultyProxy(url, tampering) as proxy, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         options = CheckOptions(folder=Path(folder, "report"), log=False)
-        report = run_playbook(book, UrlSite(proxy.url), options)
+        report = run_playbook(book, _site(fault, url, stack), options)
     findings = report["findings"]
     first = findings[0] if findings else None
     wanted = fault.cause if fault is not None else HEALTHY
@@ -82,6 +90,13 @@ def _row(fault: OutsideFault | None, url: str, book: spec.Playbook) -> Row:
         "others": [finding["cause"] for finding in findings[1:]],
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def _site(fault: OutsideFault | None, url: str, stack: ExitStack) -> UrlSite:
+    proxy = stack.enter_context(FaultyProxy(url, fault.make() if fault is not None else None))
+    if fault is None or not fault.of_replica:
+        return _QuietSite(proxy.url)
+    return _QuietSite(url, replicas=(proxy.url,))
 
 
 def _evidence(report: dict[str, Any], first: dict[str, Any] | None) -> str:

@@ -97,7 +97,7 @@ class Refusals(Tampering):
 class SlowReplica(Tampering):
     """Each event of an answer comes so much later than the one before."""
 
-    event_wait_s: float = 0.08
+    event_wait_s: float = 0.2
 
 
 @dataclass
@@ -161,6 +161,8 @@ class OutsideFault:
     """What a diagnosis of the outside view must say first."""
     title: str
     make: Callable[[], Tampering]
+    of_replica: bool = False
+    """The target is sound; another replica of its service has it."""
 
 
 OUTSIDE_FAULTS = {
@@ -177,6 +179,8 @@ OUTSIDE_FAULTS = {
         OutsideFault("stalled_requests", "stalls", "every 20th request is held for 3 s", Stalls),
         OutsideFault("leaked_requests", "leak",
                      "every eighth request stays in the batch", LeakedRequests),
+        OutsideFault("slow_replica", "replica_differs", "one of two replicas is slow",
+                     SlowReplica, of_replica=True),
     )
 }  # fmt: skip
 

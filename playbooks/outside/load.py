@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from playbooks.checkup.client_view import refused_share
 from playbooks.checkup.watched_load import host_facts, lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
@@ -14,6 +15,7 @@ from playbooks.load.slo import Slo, parse_slo
 from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
 from playbooks.outside.counters import Counters, disagreements
+from playbooks.outside.replicas import odd_replicas
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock, StepOutcome
@@ -21,7 +23,7 @@ from playbooks.runs.procedures import summary_metrics
 from playbooks.steps import models
 from playbooks.steps.metrics import LOAD_FACTS
 
-DUE = ("error_rate", "tpot_ms", "generator_late_ms")
+DUE = ("refused_share", "tpot_ms", "generator_late_ms")
 """The client's own: missing, they are not excused."""
 QUEUE = ("queue_p50_ms", "queue_p90_ms", "queue_p99_ms")
 NOT_SENT = "target"
@@ -55,6 +57,8 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         **(host_facts(witness.evidence) if witness is not None else {}),
         **site.facts(),
         "inconsistent": disagree,
+        "refused_share": refused_share(result.records),
+        "odd_replicas": odd_replicas(site.group) if site.replicas else (),
     }
     live = sum(seen.source.state == "live" for seen in series)
     note = f"{summary['requests']['sent']} requests, {live} live snapshots"

@@ -29,12 +29,19 @@ class UrlSite:
     care: Care = field(default_factory=Care)
     least_watch_s: float = 45.0
     """A soak lasts until the target was watched so long: what restarts every 20 s is seen."""
+    replicas: tuple[str, ...] = ()
+    """URLs of other replicas of the same service, to be held against this one."""
     journal: Journal = field(default_factory=Journal, repr=False, compare=False)
     """Of all requests that the check has sent."""
 
     @property
     def spec(self) -> EndpointSpec:
         return EndpointSpec(self.url, api=self.api, key=self.key)
+
+    @property
+    def group(self) -> list[EndpointSpec]:
+        """All replicas, this one first."""
+        return [EndpointSpec(url, api=self.api, key=self.key) for url in (self.url, *self.replicas)]
 
     def witness(self) -> Witness | None:
         """Of its host, if that is this one. Raises ConfigError for a pid that is nobody's."""

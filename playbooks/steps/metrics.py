@@ -62,6 +62,7 @@ LOAD: Metrics = {
     "prefix_hit_ratio": "hit ratio of the prefix cache",
     "generator_late_ms": "how late the generator was beyond what is tolerable",
     "curve": "fact: step times by rows",
+    "refused_share": "share of requests that failed, broken streams not counted",
     "tail": "fact: requests far slower than others at the same load",
     "broken": "fact: answers that ended before they were finished",
     "restarts": "fact: how often counters began again",
@@ -70,7 +71,7 @@ LOAD: Metrics = {
     "engine": "fact: which engine it is",
 }
 LOAD_FACTS = (
-    "error_rate",
+    "refused_share",
     "mean_running", "waiting_share", "kv_limited_share", "batch_limited_share",
     "token_limited_share", "host", "busy_share", "token_gain", "tpot_ms", "queue_share",
     "tokenize_share",

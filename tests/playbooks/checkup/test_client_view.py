@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from playbooks.checkup.client_view import broken_of, find_tail
+from playbooks.checkup.client_view import broken_of, find_tail, refused_share
 from playbooks.load.record import RequestRecord
 
 MS = 1_000_000
@@ -92,3 +92,4 @@ def test_broken_streams_are_counted_by_kind():
     assert broken is not None and (broken.requests, broken.streams) == (20, 1)
     assert broken.how == ("1 × dropped: closed early",)
     assert broken_of([]) is None
+    assert refused_share(records) == 0.05 and refused_share([]) is None

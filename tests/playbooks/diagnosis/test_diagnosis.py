@@ -50,7 +50,7 @@ HEALTHY = Evidence(
     prefix_expected=0.3, prefix_hit_ratio=0.35, generator_late_ms=0.0, host=QUIET,
     curve=StepCurve(20.0, 2.0), growth=(), mean_kld=1e-4, suspects=(), clipped=0.0,
     mixed_answers=0, broken_versions=(), tail=Tail(40), restarts=Restarts(0, 30.0),
-    broken=Broken(40, 0), inconsistent=(), odd_replicas=(),
+    broken=Broken(40, 0), refused_share=0.0, inconsistent=(), odd_replicas=(),
 )  # fmt: skip
 SLOW = Deviation("load.tpot_ms", 80.0, 40.0, 1.0)
 SICK = {
@@ -79,7 +79,7 @@ SICK = {
     "restarted_while_watched": {"restarts": Restarts(2, 45.0)},
     "target_inconsistent": {"inconsistent": ("500 output tokens came, it counted 312",)},
     "broken_streams": {"broken": Broken(40, 3, ("3 × dropped: closed",))},
-    "failing_requests": {"error_rate": 0.2},
+    "failing_requests": {"refused_share": 0.2},
     "stalls": {"tail": Tail(40, 2, 120.0, 3000.0)},
     "replica_differs": {"odd_replicas": ("b: 80 ms a token, the others 40 ms",)},
     "slower_than_usual": {"usual": Usual(2, 0.25, slower=(SLOW,))},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from playbooks.faults.outside_selftest import run_outside_selftest
 from playbooks.runs import spec
+from quiet import undisturbed
 from report_schemas import violations
 from served import MODEL, Served, serving
 
@@ -27,7 +29,7 @@ def served() -> Iterator[Served]:
         yield running
 
 
-def run(served: Served, *faults: str, seeds: int = 0) -> list[dict[str, object]]:
+def run(served: Served, *faults: str, seeds: int = 0) -> list[dict[str, Any]]:
     book = spec.read(LOAD, Path("short.toml"))
     config = EngineConfig(model=MODEL)
     report = run_outside_selftest(served.url, MODEL, config, faults or None, seeds, playbook=book)
@@ -40,7 +42,18 @@ def test_a_fault_that_clients_do_not_see_is_refused(served):
         run(served, "leak_pages")
 
 
-def test_refusals_are_found(served):
-    (healthy, refused) = run(served, "refusals", seeds=1)
-    assert healthy["fault"] is None and healthy["wanted"] == "healthy"
-    assert refused["wanted"] == "failing_requests"
+SHORT = ["refusals", "cut_streams", "stalled_requests", "half_counted", "slow_replica"]
+"""Faults that a load alone shows."""
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_each_fault_is_the_first_finding(served, name):
+    rows = undisturbed(lambda: run(served, name), lambda rows: rows[0]["found"])
+    assert rows[0]["found"] and float(rows[0]["confidence"]) >= 0.55, rows[0]
+
+
+def test_a_sound_server_passes(served):
+    rows = undisturbed(lambda: run(served, "refusals", seeds=3),
+                       lambda rows: all(row["found"] for row in rows))  # fmt: skip
+    assert [row["first"] for row in rows] == ["healthy"] * 3 + ["failing_requests"]
+    assert all(row["found"] for row in rows)

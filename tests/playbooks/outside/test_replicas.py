@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,23 @@ from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.tampering import Refusals, SlowReplica, Tampering
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.outside.replicas import Replica, judge, odd_replicas
+from playbooks.outside.site import UrlSite
+from playbooks.runs import spec
+from playbooks.runs.history import History
+from playbooks.runs.runner import CheckOptions, run_playbook
+from quiet import undisturbed
 from served import Served, serving
+
+BOOK = """
+[[steps]]
+kind = "load"
+with = { arrivals = "closed:3", lengths = "fixed:12,6", requests = 40 }
+"""
+
+
+class QuietSite(UrlSite):
+    def witness(self) -> None:
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +63,32 @@ def test_settings_that_differ_are_named_with_the_odd_one():
     assert judge(two) == ("KV pages differs: 512 at a, 256 at b",)
     silent = {"a": Replica([], same), "b": Replica([], {"KV pages": None, "model": "m"})}
     assert judge(silent) == ()
+
+
+def test_a_check_of_a_group_names_the_slow_one_first(served, tmp_path):
+    book = spec.read(BOOK, Path("short.toml"))
+    with FaultyProxy(served.url) as good, FaultyProxy(served.url, SlowReplica(0.2)) as slow:
+        site = QuietSite(good.url, replicas=(slow.url,))
+        report = run_playbook(book, site, CheckOptions(folder=tmp_path / "report", log=False))
+    causes = [finding["cause"] for finding in report["findings"]]
+    assert "replica_differs" in causes
+    (found,) = [f for f in report["findings"] if f["cause"] == "replica_differs"]
+    assert found["evidence"][0].startswith(slow.url)
+
+
+def test_a_slower_day_by_url_is_named(served, tmp_path):
+    """The same service, at another address and slower: its figures are in one file."""
+    book, usual = spec.read(BOOK, Path("short.toml")), tmp_path / "usual.json"
+
+    def check(fault: Tampering | None) -> list[str]:
+        with FaultyProxy(served.url, fault) as proxy:
+            options = CheckOptions(folder=tmp_path / "report", log=False, usual=History(usual))
+            report = run_playbook(book, QuietSite(proxy.url), options)
+        return [finding["cause"] for finding in report["findings"]]
+
+    def both() -> list[str]:
+        usual.unlink(missing_ok=True)
+        return check(None) + check(SlowReplica(0.2))
+
+    found = undisturbed(both, lambda causes: causes == ["healthy", "slower_than_usual"])
+    assert found[0] == "healthy" and "slower_than_usual" in found[1:]

@@ -26,7 +26,7 @@ value = 1
 [[steps]]
 kind = "faults"
 """
-TOLD = {"error_rate": 0.0, "generator_late_ms": 0.0}
+TOLD = {"error_rate": 0.0, "refused_share": 0.0, "generator_late_ms": 0.0}
 NOT_TOLD = frozenset(LOAD_FACTS).difference(DUE)
 
 
