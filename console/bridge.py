@@ -18,7 +18,8 @@ from textual.message import Message
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.screen_state import EnginePhase
 from engine.config import EngineConfig
-from engine.observing.watchable import MEASURE, STALE_AFTER_S
+from engine.observing import serving
+from engine.observing.watchable import CONTROLS, MEASURE, STALE_AFTER_S, Reach
 from engine.request import SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from engine.stream import Stream
@@ -37,6 +38,10 @@ class EngineLike(Protocol):
 
     @property
     def config(self) -> EngineConfig: ...
+
+    @property
+    def reach(self) -> Reach | None:
+        """Where playbooks can measure it; None for an engine of this process."""
 
     @property
     def stale_after_s(self) -> float:
@@ -112,6 +117,8 @@ class Bridge:
         self._load = load
         self._clock = clock
         self._phase_since = clock()
+        self._measuring = False
+        """A playbook runs."""
         self._cap_set = (0, -IN_FORCE_S)
         """The cap last asked for, and when."""
 
@@ -165,10 +172,23 @@ class Bridge:
     def phase_s(self) -> float:
         return max(0.0, self._clock() - self._phase_since)
 
-    def hold_load(self, held: bool) -> None:
-        """Keep our own load back while something is measured."""
+    def measuring(self, on: bool) -> None:
+        """While a playbook runs our own load is held back, and what is seen is the engine that
+        its step runs on."""
+        self._measuring = on
         if self._load is not None:
-            self._load.set_held(held)
+            self._load.set_held(on)
+
+    @property
+    def shown(self) -> serving.Seen:
+        """Whose numbers are seen: while a playbook measures in this process, those of the engine
+        that its step has made, as soon as it has."""
+        other = serving.newest(besides=self.engine) if self._measures_here else None
+        return other or self.engine
+
+    @property
+    def _measures_here(self) -> bool:
+        return self._measuring and self.engine.reach is None
 
     # numbers
 
@@ -176,12 +196,13 @@ class Bridge:
         """The latest Snapshot, with its age as of now."""
         if self.phase is EnginePhase.LOADING:
             return Snapshot()
-        return aged(self.engine.snapshot(), self._clock(), self.engine.stale_after_s)
+        shown = self.shown
+        return aged(shown.snapshot(), self._clock(), shown.stale_after_s)
 
     def watch_pages(self, wanted: bool) -> None:
         """Have the next Snapshots say whose each page is, where the engine can."""
         if wanted:
-            self.engine.watch_pages()
+            self.shown.watch_pages()
 
     # commands
 
@@ -199,6 +220,8 @@ class Bridge:
     def refusal(self, control: str) -> str:
         """Why the engine does not do that now, "" if it does."""
         reason = self.engine.why_not(control)
+        if not reason and control in CONTROLS and self._measures_here:
+            return "a playbook measures it"
         if not reason and control == MEASURE and self.phase is not EnginePhase.UP:
             return "the engine is not up yet"
         return reason
@@ -206,7 +229,8 @@ class Bridge:
     @property
     def settings(self) -> EngineConfig | None:
         """Of the engine that is watched, where it is our own; of others we know none."""
-        return None if self.refusal(MEASURE) else self.engine.config
+        ours = self.engine.reach is None and not self.refusal(MEASURE)
+        return self.engine.config if ours else None
 
     @property
     def cap(self) -> int | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineStopped
 from engine.loop import BrokenBooks, Loop
+from engine.observing import serving
 from engine.observing.clock import Clock, MachineClock
 from engine.observing.ledger import Ledger
 from engine.observing.telemetry import Telemetry
@@ -100,6 +101,7 @@ class Engine(Watchable):
             compute, scheduler = build(self.config, self._loaded, self._calibration, self.clock)
             self._compute = compute
             self._loop = Loop(scheduler, compute, self.clock, self.config, self._intake, self._open)
+            serving.began(self)
 
     def start(self) -> None:
         """Load and serve, both on a thread of its own; returns once it serves.
@@ -158,6 +160,7 @@ class Engine(Watchable):
 
     def _end(self, error: BaseException | None = None) -> None:
         """Nobody waits for what will not come: every stream and every call ends now."""
+        serving.ended(self)
         with self._door:
             self._closed = self._stopped = True
             if error is not None:

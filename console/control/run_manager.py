@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from console.bridge import Bridge
 from console.control.run_state import PlaybookRun
 from engine.errors import EngineError
 from playbooks.runs.events import Announced, Event, PlaybookEnded, StepEnded
 from playbooks.runs.spec import Playbook
+
+if TYPE_CHECKING:
+    from playbooks.checkup.site import Site
+    from playbooks.outside.site import UrlSite
 
 IDLE_WAIT_S = 30.0
 """So long the requests of our own load may take to end before anything is measured."""
@@ -56,7 +60,7 @@ class RunManager:
         assert self.current is None, "one playbook at a time"
         run = PlaybookRun(playbook, self._app.clock())
         self._newest[playbook.name] = self.last = run
-        self._app.bridge.hold_load(True)
+        self._app.bridge.measuring(True)
         threading.Thread(
             target=self._work, args=(run,), name="evewatch-playbook", daemon=True
         ).start()
@@ -82,15 +86,13 @@ class RunManager:
         self._app.call_soon(lambda: self._ended(run, report, error))
 
     def _run(self, run: PlaybookRun) -> dict[str, Any]:
-        """On the thread. The steps' engines share the weights of the console's own."""
-        from playbooks.checkup.site import Site
+        """On the thread."""
         from playbooks.runs.history import History
         from playbooks.runs.runner import CheckOptions, run_playbook
         from playbooks.usual import own_place
 
-        app, engine = self._app, self._app.bridge.engine
-        _until_idle(app, run)
-
+        app = self._app
+        site = _site(app, run)
         told = set()
 
         def listen(event: Event) -> None:
@@ -102,7 +104,6 @@ class RunManager:
                 raise Cancelled("cancelled in the console")
 
         options = CheckOptions(usual=History(own_place()))
-        site = Site(engine.config, getattr(engine, "loaded", None))
         return run_playbook(run.playbook, site, options, listen)
 
     def _took(self, run: PlaybookRun, event: Event) -> None:
@@ -112,12 +113,26 @@ class RunManager:
         run.finished(report, error, self._app.clock())
         if report is not None:
             run.note = f"The report is in {report['folder']}; the log has an entry."
-        self._app.bridge.hold_load(False)
+        self._app.bridge.measuring(False)
         self._app.notify(f"{run.playbook.name}: {run.verdict}", timeout=10)
 
 
 class Cancelled(KeyboardInterrupt):
     """The operator's Ctrl-C, raised in the playbook's thread: the runner knows what to do."""
+
+
+def _site(app: Host, run: PlaybookRun) -> Site | UrlSite:
+    """The watched engine at its URL, beside whatever else it serves; or engines of this process
+    that share the weights of the console's own, once that is idle."""
+    engine = app.bridge.engine
+    if engine.reach is not None:
+        from playbooks.outside.site import UrlSite
+
+        return UrlSite(engine.reach.url, key=engine.reach.token)
+    from playbooks.checkup.site import Site
+
+    _until_idle(app, run)
+    return Site(engine.config, getattr(engine, "loaded", None))
 
 
 def _until_idle(app: Host, run: PlaybookRun) -> None:

@@ -16,8 +16,19 @@ from console.screens.lists import ListScreen
 from console.screens.run import RunScreen
 from engine.errors import ConfigError
 from engine.paths import user_folder
+from engine.remote.address import shown
 from playbooks.runs import spec
 from playbooks.runs.spec import Playbook
+
+INSIDE = (
+    "measures on engines of its own that share this one's weights; the panels show them. The "
+    "console's own load is held back meanwhile; requests of others are not, and would be measured "
+    "with it."
+)
+OUTSIDE = (
+    "sends its requests to {}, beside what that engine serves: its users may feel them. What only "
+    "the inside of an engine tells is named as a blind spot of the verdict."
+)
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,9 @@ class PlaybooksScreen(ListScreen[Choice]):
 
     def _ask(self, playbook: Playbook) -> None:
         app = self.console_app
-        budget = fmt.duration(playbook.time_budget_s)
-        text = (
-            f"It takes up to {budget} and measures on engines of its own that share this one's "
-            "weights. The console's own load is held back meanwhile; requests of others are not, "
-            "and would be measured with it."
-        )
+        reach = app.bridge.engine.reach
+        where = OUTSIDE.format(shown(reach.url)) if reach is not None else INSIDE
+        text = f"It takes up to {fmt.duration(playbook.time_budget_s)} and {where}"
 
         question = ConfirmScreen(f"Run {playbook.name}?", text, "run it")
         ask_first(app, question, lambda: app.push_screen(RunScreen(app.runs.start(playbook))))

@@ -3,8 +3,10 @@ that has nothing of its own to say."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 MEASURE = "measure"
-"""The control that playbooks need: an engine of our own, with a model in memory."""
+"""The control that playbooks need: an engine with a model in this process, or one at a URL."""
 STALE_AFTER_S = 5.0
 """A live engine publishes after every step, and once a second when idle."""
 CONTROLS = frozenset((
@@ -12,7 +14,21 @@ CONTROLS = frozenset((
 ))  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Where an engine that is not in this process answers."""
+
+    url: str = field(repr=False)
+    """As it was given; a key in its query is not to be shown."""
+    token: str | None = field(default=None, repr=False)
+
+
 class Watchable:
+    @property
+    def reach(self) -> Reach | None:
+        """Where playbooks can measure it; None for an engine of this process."""
+        return None
+
     @property
     def stale_after_s(self) -> float:
         """Age at which a live Snapshot would be an old one, in s."""

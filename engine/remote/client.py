@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from engine.observing.watchable import Reach
 from engine.remote import address
 from engine.remote.errors import Unparsable, Unreachable, WrongEngine, complaint, one_line
 from engine.remote.metrics.metrics_page import MAX_BODY
@@ -39,6 +40,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.address = address.parse(url)
+        self.reach = Reach(url, token)
         self.server = self.address.server
         """Path before /v1; the probe moves it to where it finds the metrics page."""
         self._token = token

@@ -19,7 +19,7 @@ import httpx
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.observing.watchable import MEASURE
+from engine.observing.watchable import MEASURE, Reach
 from engine.remote.adapters import NAMES, by_name
 from engine.remote.adapters.base import Adapter
 from engine.remote.chat import Chat
@@ -122,6 +122,10 @@ class RemoteEngine(OutOfReach):
             clock=self._clock,
             monotonic=self._monotonic,
         )
+
+    @property
+    def reach(self) -> Reach | None:
+        return self._client.reach
 
     @property
     def stale_after_s(self) -> float:
@@ -317,12 +321,11 @@ class RemoteEngine(OutOfReach):
 
     def why_not(self, control: str) -> str:
         """Why that control is not to be had from outside, "" if it is."""
-        if control == "cancel" or (control == "submit" and self._chats_with()):
+        asks = control in ("submit", MEASURE)
+        if control == "cancel" or (asks and self._chats_with()):
             return ""
-        if control == "submit":
+        if asks:
             return f"{self.title} has no OpenAI API at the address of its metrics"
-        if control == MEASURE:
-            return f"from a shell: evewatch check PLAYBOOK --target {self.url}"
         return f"{self.name} is {self.title}: watched from outside, not changed"
 
     def _chats_with(self) -> bool:

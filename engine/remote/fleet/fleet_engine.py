@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
+from engine.observing.watchable import Reach
 from engine.remote.controls import OutOfReach
 from engine.remote.errors import NotAvailable
 from engine.remote.fleet.fleet import Fleet
@@ -32,6 +33,11 @@ class FleetEngine(OutOfReach):
     @property
     def config(self) -> EngineConfig:
         return EngineConfig(model=self.chosen)
+
+    @property
+    def reach(self) -> Reach | None:
+        engine = self._engine()
+        return engine.reach if engine is not None else None
 
     @property
     def loading(self) -> str:

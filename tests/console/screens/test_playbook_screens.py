@@ -6,16 +6,20 @@ import pytest
 
 from builders import tiny_loaded
 from console.app import build_app
+from console.commands.watch import build_watch
 from console.renderables.screen_state import EnginePhase
 from console.screens.checklists import ChecklistScreen, ChecklistsScreen
 from console.screens.playbooks import PlaybooksScreen
 from console.screens.run import RunScreen
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.remote import attach
+from engine.remote.fleet.fleet import Fleet
 from engine.simulated.demo import DemoEngine
 from journeys import Console, journey
 from kernels import dispatch
 from playbooks.optlog import OptLog
+from served import serving
 
 QUICK = """
 title = "Tiny check"
@@ -60,8 +64,9 @@ def home(tmp_path, monkeypatch):
 class Running:
     """A console on an engine of random weights, or on the scripted one."""
 
-    def __init__(self, clock, engine, size=(120, 40)):
-        self.app = build_app(engine, clock=clock, refresh_hz=0.001, theme="evewatch", language="en")
+    def __init__(self, clock, engine=None, size=(120, 40), fleet=None):
+        looks = {"clock": clock, "refresh_hz": 0.001, "theme": "evewatch", "language": "en"}
+        self.app = build_watch(fleet, **looks) if fleet else build_app(engine, **looks)
         self.context = self.app.run_test(size=size, notifications=True)
         self.clock = clock
 
@@ -176,6 +181,41 @@ async def test_one_playbook_at_a_time_and_quitting_asks(clock, home):
         await c.press("q", "y")
         await c.until(lambda: c.app._exit)
         assert run.report["state"] == "interrupted"
+
+
+async def test_the_panels_show_the_engine_that_a_playbook_runs_on(clock, home):
+    async with Running(clock, tiny()) as c:
+        run = await start_long(c)
+        bridge = c.app.bridge
+        assert bridge.shown is not bridge.engine
+        await c.until(lambda: bridge.poll().queue.requests_total)
+        assert bridge.engine.snapshot().queue.requests_total == 0  # the console's own is idle
+        await c.press("escape", "escape", "plus")
+        await c.until(lambda: "a playbook measures it" in c.screen)
+        await c.press("p")
+        c.app.runs.cancel()
+        await c.until(lambda: not run.running)
+        await c.pass_time()
+        assert bridge.shown is bridge.engine and bridge.refusal("set_cap") == ""
+
+
+async def test_on_a_watched_engine_a_playbook_runs_against_its_url(clock, home):
+    with serving() as served:
+        fleet = Fleet([attach(served.url)])
+        async with Running(clock, fleet=fleet) as c:
+            await c.press("p")
+            await choose(c, "aa_tiny")
+            await c.press("enter")
+            await c.until(lambda: "Run aa_tiny?" in c.screen)
+            assert served.url in c.screen and "blind spot" in c.screen.replace("\n", " ")
+            before = served.engine.snapshot().queue.requests_total or 0
+            await c.press("y")
+            run, bridge = c.app.runs.last, c.app.bridge
+            assert bridge.shown is bridge.engine and bridge.settings is None
+            await c.until(lambda: not run.running)
+            assert run.report is not None, run.error
+            assert run.report["target"]["url"] == served.url
+            assert served.engine.snapshot().queue.requests_total >= before + 6
 
 
 async def test_a_file_that_cannot_be_read_says_why(clock, home):
