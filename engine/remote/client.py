@@ -22,8 +22,10 @@ WHOLE_S = 10.0
 IDLE_S = 2.0
 """A connection is kept so long: shorter than servers do, so that none closes under a request."""
 NO_SUCH_PAGE = (404, 405, 501)
-CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
-"""What is read of those that a proxy may put on a page, though none was asked for."""
+READ = ("gzip", "x-gzip", "deflate")
+PACKED = (*READ, "br", "zstd", "compress", "x-compress")
+"""What a proxy may do to an answer unasked. Only what grows within bounds is read: a chunk in zstd,
+or one packed twice, can grow to any size. What else stands there (none, utf-8) changes no byte."""
 
 
 class NoSuchPage(WrongEngine):
@@ -79,6 +81,8 @@ class Client:
             raise Unreachable(f"no answer within {READ_S:g} s", certain=False) from error
         except httpx.ConnectError as error:
             raise Unreachable(self.reason(error)) from error
+        except httpx.DecodingError as error:
+            raise Unparsable(f"the page cannot be decompressed: {self.reason(error)}") from error
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
             raise Unreachable(self.reason(error), certain=False) from error
 
@@ -138,8 +142,9 @@ def _trusted(url: str) -> ssl.SSLContext | bool:
 
 def unread_coding(answer: httpx.Response) -> str | None:
     """How the answer is encoded, if it is in a way that is not read here."""
-    coding = answer.headers.get("content-encoding", "").strip().lower()
-    return None if coding in CODINGS else one_line(coding)
+    parts = [part.strip() for part in answer.headers.get("content-encoding", "").lower().split(",")]
+    packed = [part for part in parts if part in PACKED]
+    return next((part for part in packed if part not in READ or len(packed) > 1), None)
 
 
 def _body(answer: httpx.Response, end: float) -> bytes:
