@@ -274,3 +274,20 @@ def test_ten_thousand_requests_with_faults_leave_the_engine_whole(part):
     assert engine.telemetry.finished["error"] > 0
     assert engine.telemetry.finished["cancelled"] > 100
     assert engine.telemetry.finished["timeout"] > 10
+
+
+def test_what_a_request_asks_of_its_logits_is_nobody_elses_business():
+    """Penalties, bias and masks depend on the request alone: not on neighbours, nor preemption."""
+    asked = [
+        {"repetition_penalty": 1.3}, {"presence_penalty": 1.5, "frequency_penalty": -1.0},
+        {"logit_bias": ((7, 5.0),), "min_p": 0.1}, {"allowed_token_ids": tuple(range(3, 100))},
+        {"bad_words": ((9,), (10, 11)), "logprobs": 2}, {"min_tokens": 3, "top_k": 5},
+    ]  # fmt: skip
+    pairs = [
+        (prompt, forced(25, temperature=0.9, seed=number, **asked[number % len(asked)]))
+        for number, prompt in enumerate(prompts(9, seed=1, shared=20))
+    ]
+    crowd = tiny_engine(pages=14)
+    together = answers(crowd, [crowd.submit(prompt, one) for prompt, one in pairs])
+    assert [a.token_ids for a in together] == [alone(prompt, one) for prompt, one in pairs]
+    assert crowd.telemetry.totals["preemptions"] > 0
