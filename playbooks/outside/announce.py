@@ -10,7 +10,7 @@ from typing import Any
 from playbooks.load.arrivals import Closed
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec, make_spec
-from playbooks.outside import answers, crosstalk, soak
+from playbooks.outside import answers, crosstalk, replicas, soak
 from playbooks.steps import models
 
 SAMPLE = 200
@@ -48,8 +48,9 @@ class Announcement:
         return asdict(self)
 
 
-def announced(steps: Iterable[Any], disruptive: bool = False) -> Announcement:
-    """Of the parameters of steps; those that send nothing add nothing."""
+def announced(steps: Iterable[Any], disruptive: bool = False, group: int = 1) -> Announcement:
+    """Of the parameters of steps; those that send nothing add nothing. `group`: replicas, the
+    target itself included."""
     total = Announcement()
     for params in steps:
         for kind, count in OF_KIND.items():
@@ -57,6 +58,9 @@ def announced(steps: Iterable[Any], disruptive: bool = False) -> Announcement:
                 total = total.plus(count(params))
         if isinstance(params, models.SoakStep) and params.storms and disruptive:
             total = total.plus(_STORMS)
+        if isinstance(params, models.LoadStep) and group > 1:
+            asked = group * replicas.TURNS * replicas.REQUESTS
+            total = total.plus(Announcement(asked, asked * replicas.TOKENS, 1))
     return total
 
 

@@ -26,7 +26,8 @@ from playbooks.load.record import RequestRecord
 from playbooks.load.workload import LoadSpec
 
 TURNS, REQUESTS = 4, 4
-LENGTHS = "fixed:24,12"
+LENGTHS, TOKENS = "fixed:24,12", 36
+"""Of each request: prompt and output, and both."""
 
 
 @dataclass(frozen=True)

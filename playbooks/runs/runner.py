@@ -169,7 +169,8 @@ class _PlaybookRun:
         """What a target at a URL is going to get, before it gets anything."""
         if isinstance(self.target, UrlSite):
             steps = [s.parameters for s in self.playbook.steps if s.type.on_url]
-            self.announced = announced(steps, self.target.care.disruptive)
+            group = len(self.target.group)
+            self.announced = announced(steps, self.target.care.disruptive, group)
             budget = self.options.time_budget_s or self.playbook.time_budget_s
             self.listener(Announced(self.announced.text(budget)))
 

@@ -15,6 +15,7 @@ def test_every_step_that_sends_is_counted():
     probe = models.QualityStep(size="probe")
     both = announced([load, sweep])
     assert announced([load]).tokens == 600
+    assert announced([load], group=2).requests == announced([load]).requests + 32
     assert both.requests == 40 + 2 * (10 + 10 + 32)
     assert both.at_once == 16
     assert announced([probe]).requests == crosstalk.CLIENTS * len(crosstalk.ROUNDS)
