@@ -40,6 +40,10 @@ VLLM: Rows = {
     "structural_tag": (), "structured_outputs": ({},), "logits_processors": ([],),
     "include_reasoning": (True,), "thinking_token_budget": (), "repetition_detection": (),
     "request_id": HARMLESS, "cache_salt": (), "kv_transfer_params": (), "vllm_xargs": ({},),
+    "ec_transfer_params": (), "mm_payload": (), "return_mm_kwargs": (False,),
+    "return_prompt_text": (False,), "return_token_offsets": (False,),
+    "routed_experts_prompt_start": (), "session_id": HARMLESS, "stream_interval": (1,),
+    "watermarking": (),
 }  # fmt: skip
 SGLANG: Rows = {
     "regex": (), "ebnf": (), "json_schema": (), "stop_regex": ([],),
