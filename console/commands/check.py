@@ -144,7 +144,7 @@ def check(
     check_options(book, where, options)
     ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
     with ended, StatusLine(output.quiet) as line:
-        report = run_playbook(book, where, options, _listener(line))
+        report = run_playbook(book, where, options, step_listener(line))
     output.finish(report)
     output.note(f"report in {report['folder']}")
     interrupted = report["state"] == "interrupted"
@@ -219,7 +219,7 @@ def _faults() -> dict[str, object]:
 # --- watching ----------------------------------------------------------------------------------
 
 
-def _listener(line: StatusLine) -> Callable[[Event], None]:
+def step_listener(line: StatusLine) -> Callable[[Event], None]:
     """Steps, gates that did not pass, and how far a step is."""
     from playbooks.runs import events
 

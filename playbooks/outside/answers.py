@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import ConfigError, EngineError
 from playbooks.outside.site import UrlSite
-from playbooks.outside.traffic import GuardedEndpoint, Question, ask
+from playbooks.outside.traffic import Answer, GuardedEndpoint, Question, ask
 from playbooks.quality import answers as model_answers
 from playbooks.quality.answers import ModelAnswer
 from playbooks.quality.cases import QualityCase, every_nth, golden, read_cases
@@ -72,10 +72,10 @@ def gather(
                  *(Question(cell.prompt, ANSWER_TOKENS) for cell in cells),
                  *(Question(text, JSON_TOKENS) for _, text in jsons)]  # fmt: skip
     answers = ask(endpoint, questions, AT_ONCE)
-    for answer in answers:
+    said, rest = answers[: len(cases)], answers[len(cases) :]
+    for answer in said:
         if answer.error is not None:
             raise EngineError(f"quality: a prompt got no answer: {answer.error}: {answer.detail}")
-    said, rest = answers[: len(cases)], answers[len(cases) :]
     keys, formed = rest[: len(cells)], rest[len(cells) :]
     return AnswerSet(
         site.spec.address.shown,
@@ -83,10 +83,28 @@ def gather(
         {case.id: answer.text for case, answer in zip(cases, said, strict=True)},
         {case.id: _prompt(case) for case in cases},
         {c.id: a.output_tokens < c.max_tokens for c, a in zip(cases, said, strict=True)},
-        None if floor else sum(c.found_in(a.text) for c, a in zip(cells, keys, strict=True)),
+        _count([c.found_in(a.text) for c, a in zip(cells, keys, strict=True)], keys),
         len(cells),
-        None if floor else sum(_is_json(answer.text) for answer in formed),
+        _count([_is_json(answer.text) for answer in formed], formed),
     )
+
+
+def _count(good: Sequence[bool], answers: Sequence[Answer]) -> int | None:
+    """None where nothing was asked, or one was refused: prompts may be longer than it takes."""
+    refused = any(answer.error is not None for answer in answers)
+    return None if refused or not answers else sum(good)
+
+
+def check_files(params: QualityStep) -> None:
+    """Raises ConfigError for files that a run would not get on with."""
+    if params.against is not None and not is_url(params.against):
+        read(Path(params.against))
+    if params.record is not None and not Path(params.record).absolute().parent.is_dir():
+        raise ConfigError(f"record {params.record}: its folder is not there")
+
+
+def is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
 
 
 def size_of(params: QualityStep) -> tuple[int, int]:
@@ -115,7 +133,9 @@ def compared(before: AnswerSet | None, now: AnswerSet, again: AnswerSet) -> Comp
         found["passkey_misses"] = before.passkeys - now.passkeys
     limits = [limit for limit in ANSWERED if limit.metric != "second_turn"]
     results = judge(found, limits)
-    lost = max((before.json_valid or 0) - (now.json_valid or 0), 0)
+    lost = 0
+    if before.json_valid is not None and now.json_valid is not None:
+        lost = before.json_valid - now.json_valid
     failed = [r.limit.title for r in results if r.verdict == FAIL]
     failed += ["fewer answers are valid JSON"] if lost > 1 else []
     gates = [{"metric": r.limit.metric, "value": r.value, "verdict": r.verdict} for r in results]

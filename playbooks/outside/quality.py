@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from playbooks.outside.answers import AnswerSet, compared, gather, read, write
+from playbooks.outside.answers import AnswerSet, compared, gather, is_url, read, write
 from playbooks.outside.crosstalk import CrossTalk, cross_talk
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
@@ -77,7 +77,7 @@ def _answers(
 def _reference(site: UrlSite, params: models.QualityStep, quick: bool) -> AnswerSet | None:
     if params.against is None:
         return None
-    if not params.against.startswith(("http://", "https://")):
+    if not is_url(params.against):
         return read(Path(params.against))
     other = replace(site, url=params.against)
     return gather(other, GuardedEndpoint(other), params, quick)

@@ -21,6 +21,7 @@ from playbooks.checkup.site import Site
 from playbooks.diagnosis import FACTS, HISTORY, INCONCLUSIVE, Evidence, Finding, diagnose
 from playbooks.faults.faults import check_fault, inject
 from playbooks.outside.announce import Announcement, announced
+from playbooks.outside.answers import check_files
 from playbooks.outside.care import GuardTripped
 from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder, own_folder
@@ -41,7 +42,7 @@ from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.runs.view import INSIDE, OUTSIDE, View
 from playbooks.steps.metrics import RENAMED
-from playbooks.steps.models import LoadStep
+from playbooks.steps.models import LoadStep, QualityStep
 from playbooks.usual import KeptRun, better, figures_of
 
 SCHEMA = 1
@@ -108,6 +109,9 @@ def check_options(playbook: Playbook, target: Site | UrlSite, options: CheckOpti
         if isinstance(target, UrlSite):
             raise ConfigError("inject: faults go into the embedded engine only, not behind a URL")
         check_fault(options.inject)
+    for step in playbook.steps:
+        if isinstance(target, UrlSite) and isinstance(step.parameters, QualityStep):
+            check_files(step.parameters)
 
 
 @dataclass
