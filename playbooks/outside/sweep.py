@@ -24,22 +24,25 @@ def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> Step
     """Closed loops of 1, 2, 4 … users. What batch the engine makes of them is its own affair.
 
     No two runs send the same prompts, and where the target says that its prefix cache had them
-    all the same there is no knee: such points measure the cache.
+    all the same, or the generator was late, there is no knee: such points measure these.
     """
     base = fresh_seed() if params.seed is None else params.seed
     points: list[dict[str, Any]] = []
     cached, total = 0.0, len(params.batches) * params.repeats
+    late = False
     for n in params.batches:
         rates = []
         for repeat in range(params.repeats):
             summary = _rung(site, params, n, repeat, derived_seed(base, n, repeat))
             rates.append(summary["throughput"]["output_tok_s"])
             tokens = summary["tokens"]
+            late = late or summary["generator_bound"]
             cached = max(cached, (tokens["prompt_cached"] or 0) / max(tokens["prompt"], 1))
             clock.check(len(points) * params.repeats + len(rates), total)
         points.append({"users": n, "output_tok_s": sum(rates) / len(rates), "repeats": rates})
     rates = [max(point["output_tok_s"], 1e-9) for point in points]
-    agreed = None if cached > CACHED_SHARE else _agreed_knee(params.batches, rates)
+    flattered = cached > CACHED_SHARE
+    agreed = None if flattered or late else _agreed_knee(params.batches, rates)
     metrics = {
         "knee": agreed,
         "recommended_cap": max(1, int(CAP_SHARE * agreed)) if agreed is not None else None,
@@ -47,7 +50,9 @@ def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> Step
         "peak_tok_s": max(rates),
     }
     note = f"knee {agreed}" if agreed else "no knee that both rules agree on"
-    if cached > CACHED_SHARE:
+    if late:
+        note = "no knee: the load generator was the limit"
+    if flattered:
         note = f"no knee: the target's prefix cache had up to {cached:.0%} of a run's prompts"
     report = {"points": points, "knee": agreed, "prompt_cached": cached}
     return StepOutcome(metrics, note, report, not_told=frozenset({"cap_over_recommended"}))

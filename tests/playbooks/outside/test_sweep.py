@@ -78,3 +78,18 @@ def test_two_runs_differ_unless_a_seed_was_given(server):
     assert outcome.metrics["knee"] is None
     assert outcome.metrics["recommended_cap"] is None
     assert "prefix cache had up to 100% of a run's prompts" in outcome.note
+
+
+def test_a_generator_that_was_late_has_found_no_knee(monkeypatch):
+    def rung(site, params, users, repeat, seed):
+        rate = 100.0 * min(users, 2)
+        return {"throughput": {"output_tok_s": rate}, "generator_bound": late,
+                "tokens": {"prompt": 100, "prompt_cached": None}}  # fmt: skip
+
+    monkeypatch.setattr(procedure, "_rung", rung)
+    late = False
+    assert sweep(batches=(1, 2, 4, 8, 16)).metrics["knee"] is not None
+    late = True
+    outcome = sweep(batches=(1, 2, 4, 8, 16))
+    assert outcome.metrics["knee"] is None
+    assert outcome.note == "no knee: the load generator was the limit"
