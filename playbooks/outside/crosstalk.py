@@ -113,11 +113,10 @@ def _mixed(i: int, clients: Sequence[Client], texts: Sequence[Sequence[str]]) ->
 
 
 def _differ(texts: Sequence[Sequence[str]]) -> bool:
-    """No two clients are told the same, as far as the first answers go."""
+    """Most clients are told what no other is, as far as the first answers go."""
     first = [row[0] for row in texts if row]
-    return len(first) > 1 and all(
-        _common(a, b) < LEAST_COMMON for k, a in enumerate(first) for b in first[k + 1 :]
-    )
+    pairs = [_common(a, b) < LEAST_COMMON for k, a in enumerate(first) for b in first[k + 1 :]]
+    return 2 * sum(pairs) > len(pairs)
 
 
 def _common(a: str, b: str) -> int:
