@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from playbooks.checkup.client_view import EMPTY
 from playbooks.load.endpoint import Endpoint
 from playbooks.load.loop import new_loop
 from playbooks.load.record import INTERRUPTED, RequestRecord, now_ns
@@ -17,8 +18,6 @@ from playbooks.outside.care import Guard, GuardTripped
 from playbooks.outside.site import UrlSite
 
 TIMEOUT_S = 120.0
-EMPTY = "no_output"
-"""Kind of failure of a whole answer without text; to a question it is an answer: nothing."""
 ROOM_LOOK_S = 0.1
 ROOM_WAIT_S = 60.0
 """Without room for one request within the share: the target has too little else to do."""
