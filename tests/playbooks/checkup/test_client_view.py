@@ -93,3 +93,11 @@ def test_broken_streams_are_counted_by_kind():
     assert broken.how == ("1 × dropped: closed early",)
     assert broken_of([]) is None
     assert refused_share(records) == 0.05 and refused_share([]) is None
+
+
+def test_a_whole_answer_without_text_is_neither_broken_nor_refused():
+    records = closed(lambda i: 50, 20)
+    records[3].error = "no_output"
+    broken = broken_of(records)
+    assert broken is not None and broken.streams == 0
+    assert refused_share(records) == 0.0
