@@ -55,8 +55,6 @@ class Stream:
         """It was rejected for want of room or time: the same request may be taken later."""
         self.prompt_tokens = 0
         """Known once the engine has taken the request in."""
-        self.returned_ns = 0
-        """Monotonic ns at which the reader took the last event."""
 
     # engine side: one writer. Appending to a deque is atomic, and a reader that is about to
     # wait says so before it looks a last time, so no lock is needed on the way of a token.
@@ -133,7 +131,6 @@ class Stream:
             tokens.extend(ids)
         if reason is not None:
             self._taken_last = True
-            self.returned_ns = time.monotonic_ns()
         error = self._error if reason is not None else None
         logprobs: tuple[TokenLogprobs, ...] = ()
         if self._logprobs:  # noted before their tokens were put, so they are all here
