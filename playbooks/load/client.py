@@ -31,7 +31,7 @@ BEATS_PER_PROGRESS = 10
 LIMIT_PAUSE_S = 0.1
 """A user who met a limit of this machine waits so long: others may give something back."""
 
-FairScheduler = Iterator[tuple[Planned, Any]]
+Turns = Iterator[tuple[Planned, Any]]
 """Requests in order, each with what the target made of it."""
 
 
@@ -148,7 +148,7 @@ class LoadRun:
 
     # --- sending ------------------------------------------------------------------------
 
-    def _outgoing(self, workload: Workload, target: Target) -> FairScheduler:
+    def _outgoing(self, workload: Workload, target: Target) -> Turns:
         """Requests as they will be sent, made before they are due."""
         prompts = target.prompts(self._spec.words_seed, self._spec.shared_prefix)
         for planned in workload:
@@ -156,7 +156,7 @@ class LoadRun:
             outgoing = Outgoing(prompt, planned.output, self._spec.ignore_eos)
             yield planned, target.prepare(outgoing)
 
-    async def _send(self, turns: FairScheduler) -> None:
+    async def _send(self, turns: Turns) -> None:
         """The open loop."""
         start, seconds = self.result.start, self._spec.seconds
         for planned, prepared in turns:
@@ -169,13 +169,13 @@ class LoadRun:
             self.result.issued_until = start + int(seconds * 1e9)
             await _sleep_until(self.result.issued_until)
 
-    async def _start_users(self, turns: FairScheduler) -> None:
+    async def _start_users(self, turns: Turns) -> None:
         """The closed loop: all users share one list of requests."""
         assert isinstance(self._spec.arrivals, Closed)
         for _ in range(self._spec.arrivals.users):
             self._launch(self._user(turns))
 
-    async def _user(self, turns: FairScheduler) -> None:
+    async def _user(self, turns: Turns) -> None:
         spec, arrivals = self._spec, self._spec.arrivals
         assert isinstance(arrivals, Closed)
         end = math.inf if spec.seconds is None else self.result.start + spec.seconds * 1e9
@@ -279,7 +279,7 @@ async def _sleep_until(moment: int) -> None:
     await asyncio.sleep(max(0.0, (moment - now_ns()) / 1e9))
 
 
-def _primed(turns: FairScheduler) -> FairScheduler:
+def _primed(turns: Turns) -> Turns:
     """The same with the first one made already: the clock does not run for it."""
     first = list(itertools.islice(turns, 1))
     return itertools.chain(first, turns)

@@ -169,7 +169,7 @@ def rope(shape: Shape) -> Rope:
 
 
 def no_rope(shape: Shape) -> Rope:
-    """FairScheduler nothing: K reaches the cache exactly as given."""
+    """Turns nothing: K reaches the cache exactly as given."""
     zeros = torch.zeros(POSITIONS, shape.head_dim // 2)
     return Rope(torch.ones_like(zeros), zeros)
 
