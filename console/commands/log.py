@@ -193,10 +193,12 @@ def log_verify(
     """Check every record against its id and the chain. Exit code 1: something was changed."""
     log, reading = _read(file, must_exist=file is not None)
     damage = [asdict(found) for found in reading.damage]
-    if head is not None and not any(h.startswith(head.lower()) for h in reading.hashes if head):
+    is_known = any(head and h.startswith(head.lower()) for h in reading.hashes)
+    is_lost = head is not None and not is_known
+    if is_lost:
         text = f"no record has the hash {head}: the records up to it are gone or were changed"
         damage.append({"line": 0, "kind": "chain", "text": text, "id": None})
-    whole = all(found["kind"] == "torn" for found in damage)
+    whole = reading.intact and not is_lost
     report = {
         "schema": 1,
         "kind": "log_verify",

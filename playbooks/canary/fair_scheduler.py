@@ -110,14 +110,6 @@ class FairScheduler:
     async def call(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self.post(work))
 
-    async def start(self) -> None:
-        """Load both and begin."""
-        raise NotImplementedError
-
-    async def stop(self) -> None:
-        """No more steps; what was open ends."""
-        raise NotImplementedError
-
 
 def _touch(engine: Engine) -> None:
     """Have the cache's memory now: the system gives it page by page as it is written, and a
@@ -136,11 +128,13 @@ class FairSchedulerThread(FairScheduler):
         self._thread = threading.Thread(target=self._run, name="evewatch-turns", daemon=True)
 
     async def start(self) -> None:
+        """Load both and begin."""
         loading = self.post(self.load)
         self._thread.start()
         await asyncio.wrap_future(loading)
 
     async def stop(self) -> None:
+        """No more steps; what was open ends."""
         self._ending = True
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)

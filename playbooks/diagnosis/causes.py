@@ -120,11 +120,9 @@ HISTORY = ("usual",)
 """Facts of runs before this one: no step measures them."""
 
 
-def facts_needed(names: Iterable[str] | None = None) -> set[str]:
-    """By these causes, or by all, of what steps measure."""
-    wanted = None if names is None else set(names)
-    needed = {fact for c in CAUSES if wanted is None or c.name in wanted for fact in c.needs}
-    return needed.difference(HISTORY)
+def facts_needed() -> set[str]:
+    """By any cause, of what steps measure."""
+    return {fact for cause in CAUSES for fact in cause.needs}.difference(HISTORY)
 
 
 def diagnose(evidence: Evidence, examined: Iterable[str] | None = None) -> list[Finding]:

@@ -148,10 +148,6 @@ class Evidence:
     """None: there is no healthy run to be held against."""
 
     @property
-    def knee(self) -> int | None:
-        return self.curve.knee if self.curve is not None else None
-
-    @property
     def doubling_gain(self) -> float | None:
         """More tokens a second from twice as many rows as ran."""
         if self.curve is None or not self.mean_running:
@@ -162,11 +158,6 @@ class Evidence:
         """With these facts too; a fact that is None changes nothing."""
         known = {f.name for f in fields(self)}
         return replace(self, **{k: v for k, v in facts.items() if k in known and v is not None})
-
-    def without(self, names: Sequence[str]) -> Evidence:
-        """As if these had never been measured."""
-        nothing: dict[str, Any] = dict.fromkeys(names)
-        return replace(self, **nothing)
 
 
 FACTS = tuple(f.name for f in fields(Evidence) if f.name not in ("kld_limit",))

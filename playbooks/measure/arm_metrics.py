@@ -173,7 +173,6 @@ METRICS = (
     _by_repeat("kv_held_per_token", "KV bytes held per token", "B", "lower", Arm.held),
     _by_repeat("memory", "weights and KV at peak", "B", "lower", Arm.memory),
 )  # fmt: skip
-_BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def effect(metric: ArmMetric, before: Arm, after: Arm, seed: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 PASS, WARN, FAIL, INCONCLUSIVE = "pass", "warn", "fail", "inconclusive"
 NOT_TOLD = "not told"
 """Of a gate whose metric only the inside of an engine tells: it counts neither way."""
-SEVERITIES = (FAIL, WARN)
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne,
