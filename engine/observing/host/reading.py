@@ -74,7 +74,9 @@ def look(pid: int, places: Places = HERE) -> Reading:
     processes = table(proc)
     members = {pid} & processes.keys()
     if members and pid != os.getpid():
-        members = family(pid, processes) - family(os.getpid(), processes)
+        members = family(pid, processes)
+        if os.getpid() in members:  # the target started this process: that is not its worker
+            members -= family(os.getpid(), processes)
     allowed = _allowed(own)
     return Reading(
         time.monotonic(),

@@ -70,6 +70,17 @@ def test_a_recorded_machine_is_read(tmp_path):
     assert seen.disk_free_bytes > 0
 
 
+def test_a_target_is_seen_whether_this_process_started_it_or_it_started_this_process(
+    tmp_path, monkeypatch
+):
+    places = tree(tmp_path)
+    monkeypatch.setattr(os, "getpid", lambda: 10)
+    child = look(11, places)
+    assert child.own == {11} == set(child.threads)
+    monkeypatch.setattr(os, "getpid", lambda: 11)
+    assert look(10, places).own == {10}
+
+
 def test_two_threads_of_a_core_are_one_core(tmp_path):
     places = tree(tmp_path)
     (tmp_path / "cpuinfo").write_text(
