@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.observing.clock import Clock, MachineClock
-from engine.observing.machine import cores
 from engine.observing.meters import SERVED, Meters
 from engine.request import STAGES, FinishReason, Request
 from engine.scheduling.plan import Plan
@@ -269,11 +268,6 @@ class Telemetry:
         """About what all steps so far have read: `weights` bytes each and the KV pages in use;
         and the seconds they took. Only differences of it say something."""
         return self.totals["steps"] * weights + self.kv_bytes, self.busy_ns / 1e9
-
-    @staticmethod
-    def cores() -> int:
-        """Cores that this process may use."""
-        return cores()
 
 
 def percentiles(values: np.ndarray) -> Percentiles:

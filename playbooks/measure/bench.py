@@ -24,6 +24,7 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.core import Completion, Engine, completion
 from engine.errors import ConfigError, EngineError
+from engine.observing.machine import cores
 from engine.request import SamplingParams
 from kernels.roofline import best_gemm_rate
 from playbooks.load.lengths import Lognormal
@@ -225,7 +226,7 @@ def _run(
             "gemm_turns": [first.best, last.best],
             "gemm_by": last.by,
             "gemm_rates": last.rates,
-            "cores": engine.telemetry.cores(),
+            "cores": cores(),
             "device": engine.device,
             "kernels": engine.backend.name,
         },
