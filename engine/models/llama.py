@@ -73,10 +73,6 @@ class Llama:
         """Positions that the RoPE table has: no sequence may be longer."""
         return self._decoder.rope.cos.shape[0]
 
-    def gemm_shapes(self) -> list[tuple[int, int]]:
-        """[rows, cols] of every matrix of a forward pass: what a roofline is measured on."""
-        return self.spec.gemm_shapes()
-
     @cached_property
     def weight_bytes(self) -> int:
         """What one step reads of the weights, as they are packed: all layers and the head."""

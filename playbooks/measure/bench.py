@@ -201,7 +201,7 @@ def _run(
     """One run between two looks at the machine's limit, and what it measured."""
     engine.reset()
     with witness_of(engine) as beginning:
-        first = best_gemm_rate(engine.loaded.model.gemm_shapes(), budget_s=LIMIT_S)
+        first = best_gemm_rate(engine.loaded.spec.gemm_shapes(), budget_s=LIMIT_S)
     before = engine.runner.model.spent_ns()
     cpu, guests = time.process_time(), guest_cpu(guest)
     with witness_of(engine) as witness:
@@ -211,7 +211,7 @@ def _run(
     spent, spent_by_guest = time.process_time() - cpu, minus(guest_cpu(guest), guests)
     after = engine.runner.model.spent_ns()
     with witness_of(engine) as end:
-        last = best_gemm_rate(engine.loaded.model.gemm_shapes(), budget_s=LIMIT_S)
+        last = best_gemm_rate(engine.loaded.spec.gemm_shapes(), budget_s=LIMIT_S)
     failed = [d for d in done if d.error or len(d.token_ids) == 0]
     if failed:
         raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
