@@ -19,7 +19,6 @@ class Controls:
     ) -> None:
         self._scheduler, self._tell = scheduler, tell
         self.dynamic = config.dynamic_batch
-        self.max_wait_ms = config.max_wait_ms
         self.draining = False
         """Nothing new is accepted; what was accepted before is finished."""
         self.controller = BatchController(
@@ -50,10 +49,13 @@ class Controls:
             what = "draining: nothing new is accepted" if draining else "accepting again"
             self._tell("config", what)
 
+    @property
+    def max_wait_ms(self) -> float:
+        return self.controller.objective.max_wait_ms
+
     def set_max_wait(self, milliseconds: float) -> None:
         """Tell both who wait by it: a batch that fills, and the moving cap."""
-        before, self.max_wait_ms = self.max_wait_ms, milliseconds
-        policy, controller = self._scheduler.policy, self.controller
+        before, policy, controller = self.max_wait_ms, self._scheduler.policy, self.controller
         if isinstance(policy, Static):
             policy.max_wait_ns = int(milliseconds * 1e6)
         controller.objective = replace(controller.objective, max_wait_ms=milliseconds)
