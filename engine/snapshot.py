@@ -151,7 +151,8 @@ class BatchState:
     """Mean per step, last second."""
     decode_tokens: float | None = None
     bound_by: str | None = None
-    """What limited the last steps: cap | kv | token_budget | compute | queue (nothing waits)."""
+    """What limited the last steps: cap | kv | token_budget | batch (a static batch collects or
+    runs) | queue (nothing waits)."""
     bound_shares: dict[str, float] | None = None
     """Share of the last minute's steps (0–1) that each limit bound; None without steps."""
     output_tok_s: float | None = None
@@ -316,8 +317,8 @@ class Event:
     time: float
     """Unix seconds."""
     kind: str
-    """preempt | cap | reject | error | timeout | pause | config | watchdog | saturation
-    | info"""
+    """preempt | cap | reject | error | timeout | kv_capacity | pause | config | watchdog
+    | saturation | info"""
     text: str
     count: int = 1
     """Events of this kind that this line stands for (rate-limited kinds)."""

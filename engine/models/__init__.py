@@ -45,7 +45,7 @@ class LoadedModel:
     spec: ModelSpec
     file_bytes: int
     identity: str
-    """Tells weights apart: part of a page's hash and of every report."""
+    """Tells weights apart: names the calibration that belongs to them, and is in every report."""
     notes: tuple[str, ...] = ()
     """What whoever starts it should know, one line each."""
 
