@@ -7,8 +7,7 @@
 #define ALONE 4 /* rows that are written before a thread team has woken */
 #define MIN_SCALE 0x1p-24f /* smallest positive half */
 
-MIRRORED(sizeof(Cache), sizeof(Step), HALF, CHANNEL, TOKEN, STATIC, NO_MEMORY, ROWS_RISE, PAGE_ID,
-         SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
+MIRRORED(sizeof(Cache), sizeof(Step), HALF, CHANNEL, TOKEN, STATIC)
 
 /* Smallest half that is not below x >= 0. */
 INLINE half round_up(float x) {

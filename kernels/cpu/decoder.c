@@ -59,7 +59,7 @@ typedef struct {
 enum Part { LINEAR, APPEND, ATTEND, ROWWISE, HEAD, PARTS };
 
 MIRRORED(sizeof(Weight), sizeof(Layer), sizeof(Operations), sizeof(Shape), sizeof(Logits),
-         sizeof(Room), PARTS, NO_MEMORY, ROWS_RISE, PAGE_ID, SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
+         sizeof(Room), PARTS)
 
 static int64_t now(void) {
     struct timespec t;

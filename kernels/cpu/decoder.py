@@ -178,7 +178,7 @@ def _library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
     structs = (_Weight, _Layer, _Operations, _Shape, _Logits, _Room)
     sizes = [ctypes.sizeof(one) for one in structs]
-    loaded = native.library(("decoder.c",), {}, [*sizes, len(PARTS), *native.Failure])
+    loaded = native.library(("decoder.c",), {}, [*sizes, len(PARTS)])
     loaded.decoder_buffers.argtypes = [POINTER, POINTER, SIZE]
     loaded.decoder_buffers.restype = SIZE
     loaded.decoder_layers.argtypes = [

@@ -61,8 +61,7 @@
 enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
 enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_1_BYTES = 20 }; /* of a block of one row */
 
-MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES,
-         NO_MEMORY, ROWS_RISE, PAGE_ID, SLAB_ID, SCRATCH_ID, POSITION, ROW_ID, ROOM)
+MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES)
 
 enum {
     CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */

@@ -131,7 +131,7 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
 @cache
 def library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
-    codes = [*range(len(ENCODINGS)), PANEL, BLOCK, *BLOCK_BYTES.values(), *native.Failure]
+    codes = [*range(len(ENCODINGS)), PANEL, BLOCK, *BLOCK_BYTES.values()]
     loaded = native.library(("gemm.c",), {}, codes)
     loaded.evewatch_pack.argtypes = [INT, POINTER, POINTER, SIZE, SIZE, INT]
     loaded.evewatch_linear.argtypes = [INT, *[POINTER] * 6, *[SIZE] * 4, INT]

@@ -112,7 +112,7 @@ def library_for(layout: PageLayout, query_heads: int) -> ctypes.CDLL:
 def library(page_tokens: int, head_dim: int, group: int) -> ctypes.CDLL:
     """The kernels for one shape; built on first use. Raises BuildError."""
     shape = {"PAGE": page_tokens, "DIM": head_dim, "GROUP": group}
-    mirrored = [ctypes.sizeof(_Cache), ctypes.sizeof(_Step), *Code, *native.Failure]
+    mirrored = [ctypes.sizeof(_Cache), ctypes.sizeof(_Step), *Code]
     loaded = native.library(("append.c", "attend.c"), shape, mirrored)
     tensors = [POINTER] * 3
     loaded.append_kv.argtypes = [

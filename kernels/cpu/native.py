@@ -52,14 +52,16 @@ def source(name: str) -> Path:
 def library(names: tuple[str, ...], macros: dict[str, int], mirrored: list[int]) -> ctypes.CDLL:
     """Built on first use. Raises BuildError, also where its structs are not those of Python.
 
-    `mirrored`: sizes and codes, as the MIRRORED of the sources lists them.
+    `mirrored`: sizes and codes, as the MIRRORED of the sources lists them; after them C says
+    which failures it knows.
     """
     loaded = load([source(name) for name in names], macros)
     count = ctypes.c_int64.in_dll(loaded, "mirrored_count").value
     theirs = list((ctypes.c_int64 * count).in_dll(loaded, "mirrored"))
-    if theirs != mirrored:
+    ours = [*mirrored, *Failure]
+    if theirs != ours:
         raise BuildError(
-            f"{names[0]}: its structs are {theirs}, Python's {mirrored}; install EveWatch anew"
+            f"{names[0]}: its structs are {theirs}, Python's {ours}; install EveWatch anew"
         )
     return loaded
 
