@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.load.limits import CLIENT_LIMIT
-from playbooks.load.record import INTERRUPTED, RequestRecord
+from playbooks.load.record import EMPTY, INTERRUPTED, RequestRecord
 from playbooks.load.summary import latency_block
 
 Held = Callable[[int, int], int]
@@ -48,7 +48,7 @@ class Sample:
         prompt = record.prompt_tokens or record.prompt_asked
         output = record.output_tokens or record.output_asked
         if not record.completed:
-            return cls(prompt, output, error=record.error or "no_output")
+            return cls(prompt, output, error=record.error or EMPTY)
 
         def own_ms(start: int, end: int) -> float:
             return (end - start - held_ns(start, end)) / 1e6

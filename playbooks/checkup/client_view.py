@@ -15,8 +15,6 @@ from playbooks.load.record import RequestRecord
 
 BROKEN = ("dropped", "bad_stream", "aborted")
 """Kinds of failure in which an answer began and did not end as it should."""
-EMPTY = "no_output"
-"""An answer that ended as it should and has no text: a model may do that, and no stream broke."""
 FAR = 6.0
 """So many typical times is far slower than the neighbours."""
 FLOOR_MS = 1000.0
@@ -53,9 +51,9 @@ def broken_of(records: Sequence[RequestRecord]) -> Broken | None:
 
 
 def refused_share(records: Sequence[RequestRecord]) -> float | None:
-    """Of those that could be sent, those that were not answered: nor broken, nor with nothing."""
+    """Of those that could be sent, those that failed otherwise than by a broken stream."""
     sent = [r for r in records if r.error != CLIENT_LIMIT]
-    failed = sum(r.error not in (None, EMPTY, *BROKEN) for r in sent)
+    failed = sum(r.failed and r.error not in BROKEN for r in sent)
     return failed / len(sent) if sent else None
 
 

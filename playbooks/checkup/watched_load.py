@@ -269,7 +269,7 @@ def _load_facts(summary: dict[str, Any], stages: dict[str, float]) -> dict[str, 
     counts, latency = summary["requests"], summary["latency"]
     return {
         "requests": counts["sent"],
-        "error_rate": counts["failed"] / counts["sent"] if counts["sent"] else None,
+        "error_rate": counts["error_rate"],
         "tpot_ms": latency["tpot_ms"]["p50"],
         "queue_share": stages.get("queue"),
         "decode_share": stages.get("decode"),

@@ -20,6 +20,9 @@ from engine.request import Stamps
 SCHEMA = 1
 INTERRUPTED = "interrupted"
 """Finish reason of a request that was still open when the run was stopped."""
+EMPTY = "no_output"
+"""Kind of failure of a whole answer without text: it has no latency, so it serves no load; but a
+model may end at once, and nothing is wrong with a target whose model does."""
 
 
 def now_ns() -> int:
@@ -69,6 +72,11 @@ class RequestRecord:
     def completed(self) -> bool:
         """Answered to its end: only such requests have latencies."""
         return self.error is None and self.finish_reason != INTERRUPTED and bool(self.events)
+
+    @property
+    def failed(self) -> bool:
+        """The target or this machine failed it; an empty answer is an answer."""
+        return self.error not in (None, EMPTY)
 
     @property
     def send_delay_ms(self) -> float:

@@ -15,7 +15,7 @@ from engine.remote.answer import (
     text_of,
 )
 from engine.remote.errors import one_line
-from playbooks.load.record import RequestRecord, now_ns
+from playbooks.load.record import EMPTY, RequestRecord, now_ns
 from playbooks.load.targets import Failed
 
 WRITTEN = (
@@ -72,7 +72,7 @@ class StreamedAnswer:
         if ENDS[record.finish_reason.lower()] in ENDED_BADLY:
             raise Failed("aborted", f"the server ended it: {record.finish_reason}")
         if not record.events:
-            raise Failed("no_output", "the answer has no text")
+            raise Failed(EMPTY, "the answer has no text")
 
 
 def _has_output(part: Any) -> bool:

@@ -9,7 +9,7 @@ request, so that requests in lockstep do not make the result depend on where an 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,7 @@ def summarize(result: LoadResult) -> dict[str, Any]:
             "client_limit": ours,
             "interrupted": sum(r.finish_reason == INTERRUPTED for r in records),
             "measured": len(measured),
+            "error_rate": _error_rate(records),
         },
         "throughput": _throughput(records, window),
         "offered": {"requests_s": _offered(result)},
@@ -126,6 +127,12 @@ def summarize(result: LoadResult) -> dict[str, Any]:
         "traces": [trace.describe() for trace in result.spec.traces],
         "interrupted": result.interrupted,
     }
+
+
+def _error_rate(records: Sequence[RequestRecord]) -> float | None:
+    """Share that the target failed: neither empty answers, nor what this machine could not send."""
+    failed = sum(r.failed and r.error != CLIENT_LIMIT for r in records)
+    return failed / len(records) if records else None
 
 
 def latency_block(values: np.ndarray | Iterable[float | None]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ from playbooks.checkup.client_view import refused_share
 from playbooks.checkup.watched_load import host_facts, lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
+from playbooks.load.record import EMPTY, RequestRecord
 from playbooks.load.slo import Slo, parse_slo
 from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
@@ -65,8 +66,15 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
     metrics = summary_metrics(summary) | facts
     report = {"load": summary, "snapshots": len(series), "live": live}
     has_page = first.source.state == "live" or live
-    doubts = tuple(why for why in (endpoint.tripped, None if has_page else NO_PAGE) if why)
+    silent = mostly_empty(result.records)
+    doubts = tuple(why for why in (endpoint.tripped, silent, None if has_page else NO_PAGE) if why)
     return StepOutcome(metrics, note, report, result.interrupted, _not_told(metrics), doubts)
+
+
+def mostly_empty(records: Sequence[RequestRecord]) -> str | None:
+    """In words, where most answers have no text: what is measured is then of the few others."""
+    empty = sum(r.error == EMPTY for r in records)
+    return f"{empty} of {len(records)} answers have no text" if 2 * empty > len(records) else None
 
 
 def _not_told(metrics: Mapping[str, Any]) -> frozenset[str]:

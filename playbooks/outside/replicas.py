@@ -70,7 +70,7 @@ def judge(replicas: Mapping[str, Replica]) -> tuple[str, ...]:
 
 def _failing(replicas: Mapping[str, Replica]) -> list[str]:
     """Those that answer with errors where others do not."""
-    failed = {name: sum(r.error is not None for r in replica.records)
+    failed = {name: sum(r.failed for r in replica.records)
               for name, replica in replicas.items()}  # fmt: skip
     if 0 not in failed.values():
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,9 +76,12 @@ def _rung(
     if result.interrupted:
         raise KeyboardInterrupt
     summary = summarize(result)
-    if summary["errors"]:
-        lost, why = sum(summary["errors"].values()), ", ".join(summary["errors"])
-        raise EngineError(f"{lost} of {count} requests of {users} users failed: {why}")
+    kinds = Counter(r.error for r in result.records if r.failed)
+    if kinds:
+        why = ", ".join(map(str, kinds))
+        raise EngineError(f"{kinds.total()} of {count} requests of {users} users failed: {why}")
+    if not summary["requests"]["completed"]:
+        raise EngineError(f"none of {count} requests of {users} users was answered with a text")
     return summary
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from playbooks.checkup.client_view import EMPTY
 from playbooks.load.endpoint import Endpoint
 from playbooks.load.loop import new_loop
-from playbooks.load.record import INTERRUPTED, RequestRecord, now_ns
+from playbooks.load.record import EMPTY, INTERRUPTED, RequestRecord, now_ns
 from playbooks.load.targets import Failed, Outgoing
 from playbooks.outside.care import Guard, GuardTripped
 from playbooks.outside.site import UrlSite
@@ -41,8 +40,8 @@ class GuardedEndpoint(Endpoint):
         self._open += 1
         try:
             await super().send(prepared, record)
-        except Failed:
-            self._guard.take(None, failed=True)
+        except Failed as failure:
+            self._guard.take(None, failed=failure.kind != EMPTY)
             raise
         finally:
             self._open -= 1

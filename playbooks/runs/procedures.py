@@ -69,7 +69,7 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
         "output_tok_s": summary["throughput"]["output_tok_s"],
         "requests_s": summary["throughput"]["requests_s"],
         "requests": counts["sent"],
-        "error_rate": counts["failed"] / counts["sent"] if counts["sent"] else None,
+        "error_rate": counts["error_rate"],
         "goodput_share": good["share"] if good else None,
     }
 

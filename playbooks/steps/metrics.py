@@ -34,7 +34,7 @@ LOAD: Metrics = {
     **THROUGHPUT,
     **LATENCY,
     "requests": "requests sent",
-    "error_rate": "share of requests that failed",
+    "error_rate": "share of requests that failed; an answer without text has not",
     "goodput_share": "share of requests that met every objective",
     "knee": "rows at which doubling stops to pay, from step times",
     "mean_running": "rows of a step",

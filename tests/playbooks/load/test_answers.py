@@ -272,6 +272,7 @@ def test_our_own_limits_are_counted_apart_and_named(number, arrivals):
     found = summarize(load_on(at_a_limit(number), arrivals, requests=100))
     assert found["errors"] == {"client_limit": 50}
     assert (found["requests"]["failed"], found["requests"]["client_limit"]) == (0, 50)
+    assert found["requests"]["error_rate"] == 0.0
     assert found["verdict"] == "inconclusive"
     assert "this machine has no more" in found["reasons"][0]
 

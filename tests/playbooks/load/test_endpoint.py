@@ -155,6 +155,21 @@ def test_a_broken_stream_is_a_counted_failure_and_no_number(name):
     assert found["verdict"] == "fail"
 
 
+@pytest.mark.parametrize("other", ["an answer without text", "an end in the middle"])
+def test_an_answer_without_text_is_no_error_of_the_target(other):
+    turn = iter(range(1000))
+
+    def script(body):
+        return [stream_of(body), BROKEN["an answer without text"][0], BROKEN[other][0]][
+            next(turn) % 3
+        ]
+
+    found = summarize(load_on(ScriptedTransport(script), requests=300))
+    assert found["requests"]["failed"] == 200
+    expected = 0.0 if other == "an answer without text" else 1 / 3
+    assert found["requests"]["error_rate"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "text", "expected"),
     [

@@ -1,14 +1,18 @@
 """Care with production: what stops a step, and the share of a target."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from engine.errors import ConfigError
 from engine.snapshot import BatchState, QueueState, Snapshot
-from playbooks.outside.care import LEAST, Care, Guard, parse_guards, parse_share
+from load_stub import DONE, ScriptedTransport, token
+from playbooks.load.record import RequestRecord
+from playbooks.outside.care import LEAST, Care, Guard, GuardTripped, parse_guards, parse_share
+from playbooks.outside.load import mostly_empty
 from playbooks.outside.site import UrlSite
-from playbooks.outside.traffic import GuardedEndpoint
+from playbooks.outside.traffic import GuardedEndpoint, Question, ask
 
 
 def test_guards_and_shares_as_people_write_them():
@@ -59,3 +63,20 @@ def test_a_share_counts_the_requests_of_others(running, own, fits):
     endpoint = GuardedEndpoint(site)
     endpoint._open = own
     assert endpoint._fits() is fits
+
+
+@pytest.mark.parametrize(("answer", "trips"), [(token("", "stop") + DONE, False), (token(), True)])
+def test_empty_answers_trip_no_guard_and_cut_ones_do(answer, trips):
+    site = UrlSite("http://h", care=Care((("error_rate", 0.0),)))
+    endpoint = GuardedEndpoint(site, ScriptedTransport(lambda body: [answer]))
+    endpoint.model = "m"
+    with suppress(GuardTripped):
+        ask(endpoint, [Question("hello", 4)] * 2 * LEAST, 1)
+    assert bool(endpoint.tripped) is trips
+
+
+def test_most_answers_without_text_measure_nothing():
+    records = [RequestRecord(i, 0, 1, 1, error="no_output" if i < 3 else None) for i in range(6)]
+    assert mostly_empty(records) is None and mostly_empty([]) is None
+    records[3].error = "no_output"
+    assert mostly_empty(records) == "4 of 6 answers have no text"

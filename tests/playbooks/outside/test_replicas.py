@@ -11,6 +11,7 @@ import pytest
 from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.tampering import Refusals, SlowReplica, Tampering
 from playbooks.load.endpoint import EndpointSpec
+from playbooks.load.record import RequestRecord
 from playbooks.outside.replicas import Replica, judge, odd_replicas
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
@@ -92,3 +93,13 @@ def test_a_slower_day_by_url_is_named(served, tmp_path):
 
     found = undisturbed(both, lambda causes: causes == ["healthy", "slower_than_usual"])
     assert found[0] == "healthy" and "slower_than_usual" in found[1:]
+
+
+def test_one_whose_model_ended_at_once_has_not_failed():
+    plain, quiet = Replica(), Replica()
+    for i in range(16):
+        plain.records.append(RequestRecord(i, 0, 24, 12))
+        quiet.records.append(RequestRecord(i, 0, 24, 12, error="no_output" if i == 3 else None))
+    assert judge({"a": plain, "b": quiet}) == ()
+    quiet.records[4].error = "http_503"
+    assert judge({"a": plain, "b": quiet}) == ("b: 1 of 16 requests failed, none elsewhere",)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.errors import EngineError
 from load_stub import DONE, ScriptedTransport, event, run_virtual, token
 from playbooks.load.client import LoadRun
 from playbooks.outside import sweep as procedure
@@ -20,6 +21,7 @@ class CachingServer:
     def __init__(self):
         self.known: set[str] = set()
         self.hits: list[int] = []
+        self.ends_at_once = lambda number: False
         self.transport = ScriptedTransport(self.answer)
 
     def answer(self, body):
@@ -27,6 +29,8 @@ class CachingServer:
         cached = 200 if prompt in self.known else 0
         self.known.add(prompt)
         self.hits.append(cached)
+        if self.ends_at_once(len(self.hits)):
+            return [0.01, token("", "stop"), DONE]
         usage = {"prompt_tokens": 200, "completion_tokens": 8,
                  "prompt_tokens_details": {"cached_tokens": cached}}  # fmt: skip
         tokens = [piece for _ in range(7) for piece in (0.01, token())]
@@ -78,6 +82,14 @@ def test_two_runs_differ_unless_a_seed_was_given(server):
     assert outcome.metrics["knee"] is None
     assert outcome.metrics["recommended_cap"] is None
     assert "prefix cache had up to 100% of a run's prompts" in outcome.note
+
+
+def test_a_model_that_ends_at_once_now_and_then_spoils_no_sweep(server):
+    server.ends_at_once = lambda number: number % 8 == 0
+    assert sweep().metrics["peak_tok_s"] > 0
+    server.ends_at_once = lambda number: True
+    with pytest.raises(EngineError, match="none of 8 requests of 1 users was answered"):
+        sweep()
 
 
 def test_a_generator_that_was_late_has_found_no_knee(monkeypatch):
