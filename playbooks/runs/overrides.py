@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli
 
-from checklists.tomlfile import FieldError, checked
+from checklists.tomlfile import checked
 from engine.errors import ConfigError
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.steps.fields import fields_of
@@ -17,20 +17,27 @@ from playbooks.steps.fields import fields_of
 def with_parameters(book: Playbook, texts: Iterable[str]) -> Playbook:
     """Each text is STEP.PARAMETER=VALUE; STEP. may be left out where only one step has it.
 
-    Values are read as in TOML, else as a text. Raises ConfigError.
+    Values are read as in TOML, else as a text. Those of a step are checked together, so that two
+    that need each other may come in any order. Raises ConfigError.
     """
+    given: dict[str, dict[str, Any]] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise ConfigError(f"--with {text!r}: expected step.parameter=value")
         step, parameter = _find(book, name)
-        values = asdict(step.parameters) | {parameter: _read(value)}
-        try:
-            changed = replace(step, parameters=checked(step.type.model, values))
-        except FieldError as error:
-            raise ConfigError(f"--with {name}: {error.what}") from None
-        book = replace(book, steps=tuple(changed if s is step else s for s in book.steps))
-    return book
+        given.setdefault(step.id, {})[parameter] = _read(value)
+    return replace(book, steps=tuple(_with(step, given.get(step.id)) for step in book.steps))
+
+
+def _with(step: PlaybookStep, given: dict[str, Any] | None) -> PlaybookStep:
+    if given is None:
+        return step
+    try:
+        values = checked(step.type.model, asdict(step.parameters) | given)
+    except ConfigError as error:  # it begins with the parameter's name
+        raise ConfigError(f"--with {step.id}.{error}") from None
+    return replace(step, parameters=values)
 
 
 def _find(book: Playbook, name: str) -> tuple[PlaybookStep, str]:
