@@ -15,7 +15,7 @@ class Lines:
     """
 
     def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
+        self._lines = text.split("\n")  # TOML knows no other end of a line
         self._first: dict[tuple[str | int, ...], int] = {(): 1}
         self._keys: dict[tuple[tuple[str | int, ...], str], int] = {}
         counts: dict[tuple[str | int, ...], int] = {}

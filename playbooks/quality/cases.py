@@ -133,7 +133,7 @@ def _from_toml(path: Path, category: str = "own") -> list[QualityCase]:
 
 def _from_json_lines(path: Path) -> list[QualityCase]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8").split("\n")  # a text may hold other ends of lines
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cases {path}: cannot be read ({error})") from error
     rows, places = [], []

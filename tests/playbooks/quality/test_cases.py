@@ -23,6 +23,20 @@ def test_the_golden_set_covers_every_category():
     assert all(len(c.messages) >= 3 for c in cases if c.category == "multi_turn")
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0c"])
+def test_a_line_ends_at_a_newline_and_nowhere_else(tmp_path, mark):
+    rows = [{"prompt": f"One{mark}two"}, {"prompt": "Three"}]
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    first, second = read_cases(written(tmp_path, text, "mine.jsonl"))
+    assert (first.prompt, second.prompt) == (f"One{mark}two", "Three")
+
+
+def test_a_line_is_named_as_an_editor_counts_it(tmp_path):
+    text = '[[case]]\nprompt = "One\u2028two"\n[[case]]\nprompt = 3\n'
+    with pytest.raises(ConfigError, match=":4: prompt: expected a text, got 3"):
+        read_cases(written(tmp_path, text))
+
+
 def test_cases_of_a_toml_file(tmp_path):
     path = written(
         tmp_path,
