@@ -9,7 +9,7 @@ from playbooks.diagnosis.findings import Finding
 MORE_ROWS = {
     "vllm": "--max-num-seqs",
     "sglang": "--max-running-requests",
-    "llamacpp": "--parallel, with as much more --ctx-size",
+    "llamacpp": "--parallel, and by as much --ctx-size",
     "lmdeploy": "--max-batch-size",
     "tgi": "--max-batch-size, --max-batch-total-tokens",
     "trtllm": "--max_batch_size",
