@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
-from playbooks.reports.text import json_text, json_values
+from playbooks.reports.text import json_text
 
 KEPT = 50
 """Folders under the user's own; the oldest go."""
@@ -58,16 +58,14 @@ class ReportFolder:
         return [self.path / f"{NAME}.{tail}" for tail in ("json", "md", "html")]
 
     def write(self, report: Mapping[str, Any]) -> None:
-        """The JSON as it stands now."""
-        text = json_text(json_values(report), indent=2) + "\n"
-        self._replace(self.json, text)
+        """The JSON as it stands now; its values are those that JSON has."""
+        self._replace(self.json, json_text(report, indent=2) + "\n")
 
     def finish(self, report: dict[str, Any]) -> None:
         """All three forms."""
         from playbooks.reports.formats import as_html, as_markdown
 
         self.write(report)
-        report = json_values(report)
         self._replace(self.path / f"{NAME}.md", as_markdown(report))
         self._replace(self.path / f"{NAME}.html", as_html(report))
 
