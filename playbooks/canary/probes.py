@@ -16,7 +16,7 @@ from playbooks.canary.evidence import CanaryQuality, Probes
 from playbooks.canary.fair_scheduler import FairScheduler
 from playbooks.canary.router import BASELINE, CANDIDATE, SIDES
 from playbooks.canary.sides import Ask, EmbeddedSide, Said, Side
-from playbooks.measure.crosstalk import MARKS, marked_prompt
+from playbooks.measure.crosstalk import MARKS, foreign_marks, marked_prompt
 from playbooks.quality import answers, limits
 from playbooks.quality.answers import ModelAnswer
 from playbooks.quality.arm import QualityArm
@@ -72,7 +72,7 @@ def compare_marked(
             found.failed += 1
             continue
         found.asked += 1
-        others = [m for m in MARKS if m != mark and m in shared.text and m not in solo.text]
+        others = foreign_marks(mark, shared.text, solo.text)
         found.mixed += bool(others)
         differs = solo.token_ids != shared.token_ids
         found.differing += differs

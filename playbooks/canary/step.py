@@ -29,7 +29,7 @@ from playbooks.canary.sides import EmbeddedSide, EndpointSide, Side
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.loop import new_loop
 from playbooks.load.workload import LoadSpec
-from playbooks.measure.compare import environment
+from playbooks.measure.compare import environment, weights_of
 
 End = EngineConfig | EndpointSpec
 """What a side is: settings of an engine in this process, or an endpoint."""
@@ -130,7 +130,7 @@ async def _engines(
 ) -> SidePair:
     def make() -> dict[str, Engine]:
         mine = loaded or load_model(baseline)
-        same = _weights(baseline) == _weights(candidate)
+        same = weights_of(baseline) == weights_of(candidate)
         other = mine if same else load_model(candidate)
         return {BASELINE: Engine(baseline, mine), CANDIDATE: Engine(candidate, other)}
 
@@ -139,10 +139,6 @@ async def _engines(
     await turns.start()
     sides = {name: EmbeddedSide(name, engine, turns) for name, engine in turns.engines.items()}
     return SidePair(dict(sides), turns)
-
-
-def _weights(config: EngineConfig) -> tuple[str, str, str]:
-    return config.model, config.device, config.kernels
 
 
 def changes_between(baseline: End, candidate: End) -> list[tuple[str, Any, Any]]:

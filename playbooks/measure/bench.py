@@ -30,7 +30,7 @@ from kernels.roofline import best_gemm_rate
 from playbooks.load.lengths import Lognormal
 from playbooks.load.summary import latency_block
 from playbooks.measure.crosstalk import check_crosstalk
-from playbooks.measure.trial import warm_up
+from playbooks.measure.trial import kv_facts, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed, witness_of
 from playbooks.steps.models import BenchWork
 
@@ -39,6 +39,11 @@ LEAST_PAIRS = 3
 """Of runs without and with the console."""
 LIMIT_S = 0.8
 """For a look at the machine's limit, about; there are two to each run."""
+KV = (
+    "format", "bytes_per_token", "sealed_ratio", "effective_ratio", "pages_total", "peak_pages",
+    "pool_bytes",
+)  # fmt: skip
+"""What is reported of the cache."""
 
 
 class Guest(Protocol):
@@ -215,12 +220,13 @@ def _run(
     failed = [d for d in done if d.error or len(d.token_ids) == 0]
     if failed:
         raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
+    held = kv_facts(engine, 0)
     flops, limit = needed_flops(engine, done, work), (first.best + last.best) / 2
     return {
         "wall_s": wall,
         "throughput": _throughput(done, wall),
         "latency": _latency(done),
-        "kv": _kv(engine),
+        "kv": {name: held[name] for name in KV},
         "machine": {
             "gemm_gflops": limit,
             "gemm_turns": [first.best, last.best],
@@ -329,26 +335,6 @@ def _latency(done: list[Completion]) -> dict[str, dict[str, Any]]:
         "queue_ms": [s.span_ms("queued", "first_scheduled") for s in stamps],
     }
     return {name: latency_block(values) for name, values in samples.items()}
-
-
-def _kv(engine: Engine) -> dict[str, Any]:
-    layout = engine.cache.layout
-    return {
-        "format": layout.fmt.name,
-        "bytes_per_token": engine.cache.bytes_per_token,
-        "sealed_ratio": layout.sealed_ratio,
-        "effective_ratio": _effective_ratio(engine),
-        "pages_total": engine.pool.total,
-        "peak_pages": engine.pool.peak_used,
-        "pool_bytes": engine.cache.bytes,
-    }
-
-
-def _effective_ratio(engine: Engine) -> float | None:
-    """Bytes held over fp16's for the same tokens, open slabs and tail waste included."""
-    telemetry, cache = engine.telemetry, engine.cache
-    fp16 = telemetry.kv_tokens * cache.layout.fp16_bytes_per_token * len(cache.layers)
-    return telemetry.kv_bytes / fp16 if fp16 else None
 
 
 def _steps(engine: Engine, wall: float) -> dict[str, Any]:

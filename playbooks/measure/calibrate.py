@@ -27,8 +27,8 @@ from engine.execution.calibration import (
 from engine.execution.load import load_model
 from engine.models import LoadedModel
 from engine.text.tokenizer import Tokenizer
-from playbooks.quality.arm import QualityArm
 from playbooks.quality.cases import read_cases
+from playbooks.quality.controls import plain_arm
 from playbooks.quality.passkey import sentences
 from playbooks.steps import Progress
 
@@ -74,8 +74,7 @@ def measure(
 ) -> Calibration:
     """Ranges over token sequences `texts`."""
     spec = loaded.spec
-    plain = config.with_(kv_format="fp16", zero_point=False, calibration=None)
-    arm = QualityArm(plain, loaded, max(map(len, texts)))
+    arm = plain_arm(config, loaded, max(map(len, texts)))
     ranges = Ranges(spec.layers, spec.kv_heads, spec.head_dim)
     total, done = sum(map(len, texts)), 0
     for tokens in texts:

@@ -114,7 +114,7 @@ class _ComparisonRun:
         progress: Progress,
     ) -> None:
         self.experiment, self.arms, self.loaded, self.size = experiment, arms, loaded, size
-        self._models = {_weights_of(arms[0].config): loaded}
+        self._models = {weights_of(arms[0].config): loaded}
         self.options = options
         self.seed = experiment.seed if options.seed is None else options.seed
         self.rate = experiment.rate if options.rate is None else options.rate
@@ -169,7 +169,7 @@ class _ComparisonRun:
 
     def _model(self, config: EngineConfig) -> LoadedModel:
         """Arms share the weights unless it is the weights, or who packs them, that differs."""
-        key = _weights_of(config)
+        key = weights_of(config)
         if key not in self._models:
             self._models[key] = load_model(config)
         return self._models[key]
@@ -181,7 +181,8 @@ class _ComparisonRun:
         return size.repeats * len(self.arms) * a_repeat
 
 
-def _weights_of(config: EngineConfig) -> tuple[str, str, str]:
+def weights_of(config: EngineConfig) -> tuple[str, str, str]:
+    """Two engines with the same share their weights in memory."""
     return config.model, config.device, config.kernels
 
 

@@ -30,8 +30,7 @@ def check_crosstalk(engine: Engine) -> dict[str, Any]:
     for (mark, _, _), shared, solo in zip(work, together, alone, strict=True):
         if shared.token_ids != solo.token_ids:
             differing.append({"client": mark, "together": shared.text, "alone": solo.text})
-        others = [m for m in MARKS if m != mark and m in shared.text and m not in solo.text]
-        if others:
+        if others := foreign_marks(mark, shared.text, solo.text):
             mixed.append({"client": mark, "text": shared.text, "marks_of": others})
     return {
         "requests": len(work),
@@ -39,6 +38,11 @@ def check_crosstalk(engine: Engine) -> dict[str, Any]:
         "mixed": len(mixed),
         "examples": (mixed + differing)[:4],
     }
+
+
+def foreign_marks(mark: str, together: str, alone: str) -> list[str]:
+    """Other clients' marks in what the client of `mark` is told together, and not alone."""
+    return [m for m in MARKS if m != mark and m in together and m not in alone]
 
 
 def marked_prompt(mark: str) -> str:

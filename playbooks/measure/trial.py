@@ -141,7 +141,11 @@ def steps_of(engine: Engine) -> TrialSteps:
 
 
 def kv_facts(engine: Engine, most_rows: int) -> dict[str, Any]:
-    """What the cache is and held, as `bench` names it, with the most that was held at once."""
+    """What the cache is and held, with the most that was held at once by up to `most_rows`.
+
+    `effective_ratio`: bytes held over fp16's for the same tokens, open slabs and tail waste
+    included.
+    """
     cache, telemetry, pool = engine.cache, engine.telemetry, engine.pool
     layout, layers = cache.layout, len(cache.layers)
     fp16 = telemetry.kv_tokens * layout.fp16_bytes_per_token * layers

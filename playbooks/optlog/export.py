@@ -11,8 +11,8 @@ from playbooks.optlog.page import Block, Bullets, Heading, Paragraph, page
 from playbooks.optlog.record import LogEffect, Record
 from playbooks.optlog.store import Reading
 from playbooks.reports.document import Table, text_of
-from playbooks.reports.formats import csv_text, html, html_page, html_table, markdown_rows
-from playbooks.reports.text import json_text, json_values, markdown
+from playbooks.reports.formats import csv_text, html_page, html_table, markdown_rows
+from playbooks.reports.text import html, json_text, json_values, markdown
 
 SCHEMA = 1
 TITLE = "Optimization log"

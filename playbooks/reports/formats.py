@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from engine.paths import write_private
 from playbooks.reports.document import Document, Facts, Table
 from playbooks.reports.documents import document
 from playbooks.reports.svg import bars_svg, chart_svg, stacked
-from playbooks.reports.text import clean, csv_cell, json_text, markdown
+from playbooks.reports.text import csv_cell, html, json_text, markdown
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #ffffff; --faint: #8a93a5;
@@ -127,10 +126,6 @@ def html_page(title: str, blocks: Iterable[str]) -> str:
         + "\n".join(blocks)
         + "\n</body></html>\n"
     )
-
-
-def html(text: str) -> str:
-    return escape(clean(text))
 
 
 def _html_blocks(doc: Document) -> Iterator[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from html import escape as html_escape
 
 from playbooks.reports.document import Bars, Chart, Line
-from playbooks.reports.text import clean
+from playbooks.reports.text import html
 
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 80, 20, 16, 40
@@ -17,10 +16,6 @@ PALETTE = (
     "#a475f9", "#4ac26b",
 )  # fmt: skip
 Place = Callable[[float], float]
-
-
-def escape(text: str) -> str:
-    return html_escape(clean(text))
 
 
 def chart_svg(chart: Chart) -> str:
@@ -45,7 +40,7 @@ def chart_svg(chart: Chart) -> str:
         inside.append(
             f'<line class="mark" x1="{x(at)}" x2="{x(at)}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
             f'<text class="note" x="{x(at) + 4}" y="{TOP + 10 + 14 * len(name) % 30}">'
-            f"{escape(name)} {at:g}</text>"
+            f"{html(name)} {at:g}</text>"
         )
     return _svg(HEIGHT, chart.title, inside)
 
@@ -64,7 +59,7 @@ def stacked(drawings: Sequence[str], style: str) -> str:
 def _svg(height: int, title: str, inside: list[str]) -> str:
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-        f'aria-label="{escape(title)}">{"".join(inside)}</svg>'
+        f'aria-label="{html(title)}">{"".join(inside)}</svg>'
     )
 
 
@@ -75,7 +70,7 @@ def _axes(chart: Chart, x: Place, y: Place, top: float) -> Iterator[str]:
         yield f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
         yield (
             f'<text class="faint" text-anchor="end" x="{LEFT - 8}" y="{at + 4}">'
-            f"{escape(chart.show(value))}</text>"
+            f"{html(chart.show(value))}</text>"
         )
     for value in chart.x:
         yield (
@@ -85,7 +80,7 @@ def _axes(chart: Chart, x: Place, y: Place, top: float) -> Iterator[str]:
     middle = (LEFT + WIDTH - RIGHT) / 2
     yield (
         f'<text class="faint" text-anchor="middle" x="{middle}" y="{HEIGHT - 6}">'
-        f"{escape(chart.x_label)}</text>"
+        f"{html(chart.x_label)}</text>"
     )
 
 
@@ -107,7 +102,7 @@ def _curve(chart: Chart, line: Line, x: Place, y: Place) -> Iterator[str]:
     points = [(x(a), y(b), a, b) for a, b in zip(chart.x, line.y, strict=True) if b is not None]
     yield f'<polyline class="curve" points="{" ".join(f"{a},{b}" for a, b, *_ in points)}"/>'
     for left, up, at, value in points:
-        tip = escape(f"{chart.x_label} {at:g}: {chart.show(value)}")
+        tip = html(f"{chart.x_label} {at:g}: {chart.show(value)}")
         yield f'<circle class="dot" cx="{left}" cy="{up}" r="3.5"><title>{tip}</title></circle>'
 
 
@@ -120,7 +115,7 @@ def bars_svg(bars: Bars) -> str:
         text = f"{name} {share:.1%}"
         inside.append(
             f'<rect x="{left:.1f}" y="18" width="{width:.1f}" height="20" fill="{colour}">'
-            f"<title>{escape(text)}</title></rect>"
+            f"<title>{html(text)}</title></rect>"
         )
         left += width
         if share >= 0.005:
@@ -129,8 +124,8 @@ def bars_svg(bars: Bars) -> str:
                 legend_x, legend_y = 0, legend_y + 18
             inside.append(
                 f'<rect x="{legend_x}" y="{legend_y - 9}" width="10" height="10" fill="{colour}"/>'
-                f'<text x="{legend_x + 14}" y="{legend_y}">{escape(text)}</text>'
+                f'<text x="{legend_x + 14}" y="{legend_y}">{html(text)}</text>'
             )
             legend_x += wide
-    inside.insert(0, f'<text class="faint" x="0" y="12">{escape(bars.title)}</text>')
+    inside.insert(0, f'<text class="faint" x="0" y="12">{html(bars.title)}</text>')
     return _svg(legend_y + 10, bars.title, inside)

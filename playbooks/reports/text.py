@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ def _visible(char: str) -> str:
 def clean_lines(text: str) -> str:
     """The same for a text of several lines."""
     return "\n".join(map(clean, text.split("\n")))
+
+
+def html(text: str) -> str:
+    """For a page or a drawing: nothing in it is markup."""
+    return escape(clean(text))
 
 
 def one_line(text: str, width: int) -> str:

@@ -6,7 +6,6 @@ changed are not in it: what they do to the figures is what a later run is asked.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
+from playbooks.optlog.provenance import config_hash
 from playbooks.reports.text import json_values
 
 SCHEMA = 1
@@ -49,8 +49,7 @@ def path_in(place: Path, kind: Mapping[str, Any]) -> Path:
     """`place` itself where it is a file; in a folder, that of the kind."""
     if place.suffix == SUFFIX:
         return place
-    text = json.dumps(dict(kind), sort_keys=True, default=str)
-    return place / f"{kind['playbook']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{SUFFIX}"
+    return place / f"{kind['playbook']}-{config_hash(dict(kind))}{SUFFIX}"
 
 
 class KeptRuns:
