@@ -246,9 +246,9 @@ class Telemetry:
         window = min(RATE_WINDOW_S, max(now - self.started, 1e-3))
         return len(ring.since(now - window)) / window
 
-    def recent_steps(self, now: float, seconds: float = 1.0) -> dict[str, float | None]:
+    def recent_steps(self, now: float) -> dict[str, float | None]:
         """Means over the last second's steps, and tokens a second over the rate window."""
-        rows = self.steps.since(now - seconds)
+        rows = self.steps.since(now - 1.0)
         first = 1 + len(STEP_PARTS)
         window = min(RATE_WINDOW_S, max(now - self.started, 1e-3))
         wide = self.steps.since(now - window)

@@ -66,13 +66,12 @@ def kv_facts(
     page_tokens: int,
     bytes_per_token: float,
     fp16_bytes_per_token: float,
-    slabs: int = 0,
-    format: str = "int8_channel",
+    slabs: int,
 ) -> KvFacts:
-    """What a pool weighs that has no tensors. Slabs hold one page each, in fp16."""
+    """What a pool in int8_channel weighs that has no tensors. Slabs hold one page each, in fp16."""
     page, slab = round(bytes_per_token * page_tokens), round(fp16_bytes_per_token * page_tokens)
     whole = pages * page + slabs * slab
-    return KvFacts(format, page, slab, whole, bytes_per_token, fp16_bytes_per_token)
+    return KvFacts("int8_channel", page, slab, whole, bytes_per_token, fp16_bytes_per_token)
 
 
 def made_up(request: Request) -> int:

@@ -109,13 +109,13 @@ def _sockets(pid: int, root: Path) -> Iterator[str]:
             yield link[8:-1]
 
 
-def pid_behind(origin: str, root: Path = PROC) -> int | None:
+def pid_behind(origin: str) -> int | None:
     """The process that answers at http://HOST:PORT, where that is this machine by its loopback
     address; None: it is elsewhere, or may not be known."""
     parts = urlsplit(origin)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
-    return listening_pid(port, root) if local else None
+    return listening_pid(port) if local else None
 
 
 def text_of(path: Path) -> str:
