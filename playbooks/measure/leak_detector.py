@@ -25,6 +25,8 @@ from playbooks.diagnosis import Growth
 from playbooks.statistics.intervals import theil_sen
 
 SERVING = ("engine.", "kernels.")
+WITNESS = "engine.observing.host."
+"""What stands beside a measurement, this one too: its rows are of the machine's processes."""
 OURS = (*SERVING, "playbooks.")
 SIZED = (dict, list, set, deque, bytearray)
 BOUNDED = (PagePool, PrefixIndex)
@@ -113,10 +115,11 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
 def objects() -> Counter[str]:
     """Living objects of the engine's classes, by class. Collects garbage first."""
     gc.collect()
-    kinds = Counter(map(type, gc.get_objects()))
+    kinds = ((str(kind.__module__), kind.__qualname__, n)
+             for kind, n in Counter(map(type, gc.get_objects())).items())  # fmt: skip
     return Counter(
-        {f"{k.__module__}.{k.__qualname__}": n for k, n in kinds.items()
-         if str(k.__module__).startswith(SERVING)}
+        {f"{module}.{name}": n for module, name, n in kinds
+         if module.startswith(SERVING) and not module.startswith(WITNESS)}
     )  # fmt: skip
 
 

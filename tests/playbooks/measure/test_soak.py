@@ -9,6 +9,7 @@ from checklists.tomlfile import checked
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError
 from engine.execution.load import load_model
+from engine.observing.host import silent
 from playbooks.checkup.site import Site
 from playbooks.faults import fault_patches
 from playbooks.measure.leak_detector import Look, allocator, containers, growth, objects
@@ -171,6 +172,12 @@ def test_objects_count_as_grown_when_each_look_has_more():
     assert growth(level, classes(10, 110, 10)) == []
     assert growth(level, classes(10, 110)) == []
     assert growth(level, classes(10, 11, 12)) == []
+
+
+def test_what_a_witness_keeps_of_the_machine_is_not_the_engines():
+    """More processes on the machine are more rows of them, and no leak."""
+    rows = [silent() for _ in range(9)]
+    assert not {name for name in objects() if type(rows[0]).__name__ in name}
 
 
 def test_objects_and_the_allocator_can_be_read():
