@@ -23,7 +23,7 @@ G3 = Shape(page=16, head_dim=64, group=3, kv_heads=2)
 G4 = Shape(page=32, head_dim=128, group=4, kv_heads=1)
 G8 = Shape(page=16, head_dim=128, group=8, kv_heads=1)
 G1 = Shape(page=32, head_dim=64, group=1, kv_heads=2)
-LATE = {16: ([12, 1, 1], [9, 31, 53]), 32: ([24, 1, 1], [11, 63, 85])}
+LATE = {16: ([20, 1, 1], [9, 31, 85]), 32: ([37, 1, 1], [11, 63, 85])}
 """By page size: a chunk that carries its open page over and seals it, a row that fills a
 page, a row with a partial page over several that are stored."""
 

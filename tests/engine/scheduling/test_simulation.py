@@ -1,4 +1,4 @@
-"""Thirty thousand requests in simulated time, with the books checked after every step."""
+"""A hundred thousand requests in simulated time, with the books checked after every step."""
 
 import random
 from collections import deque
@@ -8,11 +8,11 @@ from engine.request import FinishReason, Priority, Request, SamplingParams, Stat
 from engine.scheduling.assemble import make_scheduler
 from engine.stream import Stream
 
-REQUESTS = 30_000
+REQUESTS = 100_000
 STEP_NS = 20_000_000
 
 
-def test_thirty_thousand_requests_end_and_leave_nothing():
+def test_a_hundred_thousand_requests_end_and_leave_nothing():
     rng = random.Random(0)
     config = EngineConfig(max_batch=32, token_budget=256, page_tokens=16)
     scheduler = make_scheduler(config, pages=48, slabs=32, max_model_len=400)

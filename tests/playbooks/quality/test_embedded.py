@@ -33,7 +33,7 @@ def loaded(config):
 @pytest.fixture(scope="module")
 def texts(loaded):
     tokenizer = loaded.tokenizer
-    asked = [case.tokens(tokenizer) for case in golden()[::48]]
+    asked = [case.tokens(tokenizer) for case in golden()[::24]]
     notes = tokenizer.encode(" ".join(filler(lambda s: len(s.split()), 80, seed=9)))
     return [Text(str(i), "own", ids) for i, ids in enumerate([*asked, notes])]
 
