@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.remote.metrics.buckets import Buckets, merged
-from engine.remote.metrics.numbers import Numbers
+from engine.remote.metrics.numbers import Numbers, added, joined
 from engine.remote.metrics.owners import Labels, Series
 from engine.remote.metrics.scrape import Scrape
 
@@ -73,9 +73,9 @@ class Tracker:
         _remember(last, scrape)
         return replace(
             numbers,
-            totals=_added(before.totals, grown),
-            finished=_added(before.finished, ended),
-            observed=_joined(before.observed, observed),
+            totals=added(before.totals, grown),
+            finished=added(before.finished, ended),
+            observed=joined(before.observed, observed),
         )
 
     def _since(self, moment: float) -> tuple[float, int, Numbers]:
@@ -169,17 +169,6 @@ def _observed(
         if new is not None and new.count > 0:
             gained[name] = new
     return gained
-
-
-def _added(before: Mapping[str, float], grown: Mapping[str, float]) -> dict[str, float]:
-    return {name: before.get(name, 0.0) + grown.get(name, 0.0) for name in {**before, **grown}}
-
-
-def _joined(before: Mapping[str, Buckets], new: Mapping[str, Buckets]) -> dict[str, Buckets]:
-    both = dict(before)
-    for name, one in new.items():
-        both[name] = both[name].merge(one) if name in both else one
-    return both
 
 
 def _remember(last: Scrape, scrape: Scrape) -> None:

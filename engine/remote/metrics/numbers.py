@@ -64,10 +64,10 @@ class Numbers:
             cap_max=_sum(self.cap_max, other.cap_max),
             pools=tuple(sorted((*self.pools, *other.pools), key=_order)),
             totals=_both(self.totals, other.totals),
-            finished=_either(self.finished, other.finished),
+            finished=added(self.finished, other.finished),
             rates=_both(self.rates, other.rates),
-            buckets=_merge_buckets(self.buckets, other.buckets),
-            observed=_merge_buckets(self.observed, other.observed),
+            buckets=joined(self.buckets, other.buckets),
+            observed=joined(self.observed, other.observed),
         )
 
     @property
@@ -105,11 +105,13 @@ def _both(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
     return {name: a[name] + b[name] for name in a if name in b}
 
 
-def _either(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+def added(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    """Name by name; what one side has not counts as nothing."""
     return {name: a.get(name, 0.0) + b.get(name, 0.0) for name in {**a, **b}}
 
 
-def _merge_buckets(a: Mapping[str, Buckets], b: Mapping[str, Buckets]) -> dict[str, Buckets]:
+def joined(a: Mapping[str, Buckets], b: Mapping[str, Buckets]) -> dict[str, Buckets]:
+    """Likewise, bucket by bucket."""
     merged = dict(a)
     for name, one in b.items():
         merged[name] = merged[name].merge(one) if name in merged else one
