@@ -15,10 +15,7 @@ import numpy as np
 
 from engine.errors import ConfigError
 from engine.remote.address import CHAT, COMPLETIONS, Address, SameHost, bearer, parse, shown
-from engine.remote.answer import (
-    BadStream,
-    EventReader,
-)
+from engine.remote.answer import BadStream, EventReader
 from engine.remote.client import unread_coding
 from engine.remote.errors import COMPLAINT_BYTES, one_line, said
 from playbooks.load.limits import CLIENT_LIMIT, limit_named, raise_open_files

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from engine.snapshot import Snapshot
 from playbooks.diagnosis import Growth
-from playbooks.load.prompts import TextPrompts
+from playbooks.load.prompts import TextPrompts, fresh_seed
 from playbooks.outside.load import NO_PAGE
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import Answer, GuardedEndpoint, Question, ask
@@ -97,7 +95,7 @@ class _Soak:
     def __init__(self, site: UrlSite, params: models.SoakStep, clock: StepClock) -> None:
         self.site, self.params, self.clock = site, params, clock
         self.endpoint = GuardedEndpoint(site)
-        self.prompts = TextPrompts(int(np.random.SeedSequence().generate_state(1)[0]))
+        self.prompts = TextPrompts(fresh_seed())
         self.served = self.answered = self.refused = 0
         self.looks: list[IdleLook] = []
         self.others = False
