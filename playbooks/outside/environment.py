@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from engine.remote.address import bearer
+from engine.remote.address import SameHost, bearer
 from engine.snapshot import Snapshot
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.outside.site import UrlSite
@@ -48,6 +48,7 @@ def _client(site: UrlSite) -> httpx.Client:
     return httpx.Client(
         base_url=site.spec.address.origin,
         headers=bearer(site.key),
+        auth=SameHost(),
         timeout=TIMEOUT_S,
         trust_env=False,
     )

@@ -1,0 +1,37 @@
+"""What a target says of itself, as the environment step of a check reads it."""
+
+from functools import partial
+
+import httpx
+import pytest
+
+from playbooks.outside import environment
+from playbooks.outside.site import UrlSite
+
+MODELS = {"data": [{"id": "m", "max_model_len": 4096}]}
+
+
+@pytest.mark.parametrize("there", ["/v1/models/", "http://h/v1/models/"])
+def test_a_redirect_on_the_host_is_followed_as_by_all_other_requests(monkeypatch, there):
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["authorization"] == "Bearer secret"
+        if request.url.path.endswith("/"):
+            return httpx.Response(200, json=MODELS)
+        return httpx.Response(307, headers={"location": there})
+
+    made = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(environment.httpx, "Client", made)
+    with environment._client(UrlSite("http://h", key="secret")) as http:
+        found, _ = environment._get(http, "/v1/models")
+    assert found == MODELS
+
+
+def test_another_host_never_sees_the_token(monkeypatch):
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.url.host == "h"
+        return httpx.Response(307, headers={"location": "http://elsewhere/v1/models"})
+
+    made = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(environment.httpx, "Client", made)
+    with environment._client(UrlSite("http://h", key="secret")) as http:
+        assert environment._get(http, "/v1/models") == (None, None)
