@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -347,7 +346,7 @@ class Console(LiveControls, RecordingControls):
             return
         self.stop_recording()
         self.bridge.stop()
-        self.top_screen.show_header(self.screen_state(replace(Snapshot())))
+        self.top_screen.show_header(self.screen_state(Snapshot()))
 
     def _ask_to_quit(self, run: PlaybookRun) -> None:
         def quit_then() -> None:

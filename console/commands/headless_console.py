@@ -82,7 +82,7 @@ class HeadlessConsole:
 
     def __enter__(self) -> HeadlessConsole:
         self._thread.start()
-        self._until(lambda: self._is_drawn(), "did not come up")
+        self._until(self._is_drawn, "did not come up")
         return self
 
     def __exit__(self, *_: object) -> None:

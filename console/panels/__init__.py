@@ -1,1 +1,1 @@
-"""Thin widgets: they hold the last Frame, draw it through a renderable, repaint what changed."""
+"""Thin widgets: they hold the last ScreenState, draw it through a renderable, repaint what changed."""

@@ -80,7 +80,7 @@ class Panel(Framed):
         self.spec = spec
         self._state: ScreenState | None = None
         self._drawn: tuple[int, int, bool] | None = None
-        """Width, height and kind of the last drawing; None when the frame is not drawn yet."""
+        """Width, height and kind of the last drawing; None when the state is not drawn yet."""
 
     @property
     def maximised(self) -> bool:
@@ -88,7 +88,7 @@ class Panel(Framed):
 
     def show(self, state: ScreenState) -> None:
         """A panel that comes into sight hears of it from its size and from the screen; the same
-        frame is drawn once."""
+        state is drawn once."""
         if state is not self._state:
             self._state, self._drawn = state, None
         self.set_class(not state.trusted, "-old")

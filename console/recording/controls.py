@@ -57,11 +57,11 @@ class RecordingControls(ConsoleSurface):
             target = self.bridge.poll().source.target
             recorder = Recorder(path, About(target, HZ, engine.config), self.clock)
         except ConfigError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
             return
         self.recorder = RecorderThread(engine, recorder, HZ)
         self.recorder.start()
-        self.notify(f"recording to {path}", timeout=4, markup=False)
+        self.notify(f"recording to {path}", timeout=4)
 
     def stop_recording(self) -> Path | None:
         """End it if there is one, and say where it is."""
@@ -71,7 +71,7 @@ class RecordingControls(ConsoleSurface):
         thread.stop()
         recorder = thread.recorder
         text = f"recorded {fmt.size(recorder.bytes)}: evewatch replay {recorder.path}"
-        self.notify(text, timeout=8, markup=False)
+        self.notify(text, timeout=8)
         return recorder.path
 
     @property
@@ -80,7 +80,7 @@ class RecordingControls(ConsoleSurface):
         if self.recorder is None:
             return ""
         if self.recorder.error is not None:
-            self.notify(str(self.recorder.error), severity="error", markup=False)
+            self.notify(str(self.recorder.error), severity="error")
             self.recorder = None
             return ""
         return f"REC {fmt.size(self.recorder.recorder.bytes)}"

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     text: str
     role: Role = "text"
     link: str = ""
-    """Action that a click runs, e.g. "app.help_keys"."""
+    """Action that a click runs, e.g. "app.show_run"."""
 
 
 Line: TypeAlias = tuple[Span, ...]

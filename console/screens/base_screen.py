@@ -91,7 +91,7 @@ class BaseScreen(Screen[None]):
         self.call_after_refresh(self.redraw)
 
     def redraw(self) -> None:
-        """All of it, from the frame that the display stands at."""
+        """All of it, from the state that the display stands at."""
         if self.is_attached:
             self.show_footer()
             self.show(self.console_app.shown)

@@ -1,4 +1,4 @@
-"""RunningServer the server: in this thread until a signal, or in a thread beside something else.
+"""Running the server: in this thread until a signal, or in a thread beside something else.
 
 The end is in order: stop accepting, finish what runs for so long as the settings say, then give
 the rest up with an error that says so.

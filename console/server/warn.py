@@ -1,4 +1,4 @@
-"""Warnings of the server: one line of each kind a minute, with how many it stands for (K39).
+"""Warnings of the server: one line of each kind a minute, with how many it stands for.
 
 No line has text of a request in it.
 """
