@@ -11,6 +11,7 @@ from console.renderables.lines import Line, Span, fit, pad, spread, width_of
 
 COLUMN = 74
 """Cells of a column of the help."""
+BETWEEN = Span("  ")
 _ENTER = {PROMPT: "send", FILTER: "keep"}
 
 
@@ -20,14 +21,15 @@ def footer(scope: Scope, width: int) -> Line:
     entries = list(_entries([a for a in actions if not a.right], scope))
     right: Line = ()
     for entry in _entries([a for a in actions if a.right], scope):
-        right = (*right, *entry)
+        right = (*right, *entry, BETWEEN)
     if scope.where in _ENTER:
         entries.insert(0, _entry("enter", _(_ENTER[scope.where]), "", False))
-    left: Line = (Span(" "),)
+    left: Line = ()
     for entry in entries:
-        if width_of(left) + width_of(entry) + width_of(right) > width:
+        longer = (*left, BETWEEN if left else Span(" "), *entry)
+        if width_of(longer) + width_of(right) >= width:
             break
-        left = (*left, *entry)
+        left = longer
     return spread(left, right, width) if right else left
 
 
@@ -53,8 +55,8 @@ def keys_of(several: list[Action]) -> str:
 
 def _entry(shown: str, words: str, link: str, dimmed: bool) -> Line:
     if dimmed:
-        return (Span(f"({shown} {words})  ", "faint"),)
-    return (Span(shown, "key", link), Span(f" {words}  ", "label", link))
+        return (Span(f"({shown} {words})", "faint"),)
+    return (Span(shown, "key", link), Span(f" {words}", "label", link))
 
 
 def help_lines(scope: Scope) -> list[Line]:

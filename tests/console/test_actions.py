@@ -124,6 +124,14 @@ def test_footer_fits_and_always_offers_help_and_quit(where, width):
         assert plain(line).rstrip().endswith("? help  q quit")
 
 
+@pytest.mark.parametrize("where", PLACES)
+def test_no_entry_of_the_footer_is_cut(where):
+    whole = plain(footer(Scope(where), width=600))
+    for width in range(62, 200):
+        shown = plain(footer(Scope(where), width=width)).removesuffix("? help  q quit  ").rstrip()
+        assert whole.startswith(shown), width
+
+
 def test_what_is_forbidden_is_dimmed_in_footer_and_help_with_the_reason():
     assert "(i ask)" in plain(footer(readonly(OVERVIEW), width=300))
     forbidden = [plain(line) for line in help_lines(readonly(OVERVIEW)) if READONLY in plain(line)]
