@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from playbooks.outside.site import UrlSite
     from playbooks.runs.events import Event
     from playbooks.runs.history import History
+    from playbooks.runs.runner import CheckOptions
+    from playbooks.runs.spec import Playbook
 
 
 class Required(StrEnum):
@@ -123,7 +125,7 @@ def check(
         return
     from playbooks.runs import spec
     from playbooks.runs.overrides import with_parameters
-    from playbooks.runs.runner import CheckOptions, check_options, run_playbook
+    from playbooks.runs.runner import CheckOptions
 
     if playbook is None:
         raise ConfigError(f"check: name a playbook ({', '.join(spec.names())})")
@@ -141,10 +143,18 @@ def check(
     )
     care = _care(target, guard, max_share, disruptive)
     where = _in_group(_where(target, api, token, pid, care, engine), replica or [])
-    check_options(book, where, options)
+    run_and_exit(book, where, options, output)
+
+
+def run_and_exit(
+    playbook: Playbook, where: Site | UrlSite, options: CheckOptions, output: Output
+) -> NoReturn:
+    """Run it, with its progress on standard error, and leave with the verdict's exit code."""
+    from playbooks.runs.runner import run_playbook
+
     ended = ended_by(SIGTERM, by=lambda _: KeyboardInterrupt("ended by SIGTERM"))
     with ended, StatusLine(output.quiet) as line:
-        report = run_playbook(book, where, options, step_listener(line))
+        report = run_playbook(playbook, where, options, _step_listener(line))
     output.finish(report)
     output.note(f"report in {report['folder']}")
     interrupted = report["state"] == "interrupted"
@@ -219,7 +229,7 @@ def _faults() -> dict[str, object]:
 # --- watching ----------------------------------------------------------------------------------
 
 
-def step_listener(line: StatusLine) -> Callable[[Event], None]:
+def _step_listener(line: StatusLine) -> Callable[[Event], None]:
     """Steps, gates that did not pass, and how far a step is."""
     from playbooks.runs import events
 

@@ -11,7 +11,6 @@ from console.commands.engine_flags import EngineFlags
 from console.commands.options import Api, Target, Token, command_options
 from console.commands.output import Output
 from console.commands.step_options import step_options
-from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 from playbooks.steps.models import QualityStep
@@ -55,10 +54,10 @@ def _at_url(
     step: QualityStep, target: str, api: str, token: str | None, output: Output
 ) -> NoReturn:
     """The check of one step, without a playbook file."""
-    from console.commands.check import step_listener
+    from console.commands.check import run_and_exit
     from playbooks.outside.site import UrlSite
     from playbooks.runs.gates import Gate
-    from playbooks.runs.runner import CheckOptions, run_playbook
+    from playbooks.runs.runner import CheckOptions
     from playbooks.runs.spec import Playbook, PlaybookStep
 
     gates = tuple(Gate(metric, "==", 0) for metric in ("mixed_answers", "failed_limits", "unclear"))
@@ -66,8 +65,4 @@ def _at_url(
     book = Playbook("quality", "Quality of a target's answers", (one,))
     site = UrlSite(target, api, token)
     site.witness()  # refuses an address that cannot be
-    with StatusLine(output.quiet) as line:
-        options = CheckOptions(log=not output.no_log)
-        report = run_playbook(book, site, options, step_listener(line))
-    output.finish(report)
-    raise typer.Exit(OF_VERDICT[report["verdict"]])
+    run_and_exit(book, site, CheckOptions(log=not output.no_log), output)

@@ -1,1 +1,1 @@
-"""Thin widgets: they hold the last ScreenState, draw it through a renderable, repaint what changed."""
+"""Thin widgets: they draw the last ScreenState through a renderable, and repaint what changed."""

@@ -1,6 +1,7 @@
 """`evewatch quality --target URL`: answers are recorded, and held against others."""
 
 import json
+import signal
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from console import cli
 from console.exits import Exit
 from engine.errors import ConfigError
+from playbooks.outside import quality
 from served import serving
 
 CASES = "".join(
@@ -82,3 +84,14 @@ def test_what_cannot_be_is_refused_before_anything_runs(flags, what):
     done = run(*flags)
     assert isinstance(done.exception, ConfigError)
     assert what in str(done.exception)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_report_and_is_told_by_the_exit_code(url, monkeypatch, kind):
+    def ended(site, params, clock):
+        signal.raise_signal(kind)
+
+    monkeypatch.setattr(quality, "run_quality", ended)
+    done, report = ask(url, "--record", "a.json")
+    assert done.exit_code == Exit.INTERRUPTED
+    assert report["state"] == report["steps"][0]["verdict"] == "interrupted"
