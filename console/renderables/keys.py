@@ -27,7 +27,7 @@ def footer(scope: Scope, width: int) -> Line:
     left: Line = ()
     for entry in entries:
         longer = (*left, BETWEEN if left else Span(" "), *entry)
-        if width_of(longer) + width_of(right) >= width:
+        if width_of((*longer, BETWEEN, *right)) > width:
             break
         left = longer
     return spread(left, right, width) if right else left
