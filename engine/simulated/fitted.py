@@ -1,0 +1,96 @@
+"""What a step costs, in the numbers that a fit finds: a curve over tokens, and what is read."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.scheduling.plan import Plan, PlanItem
+
+
+class StepWork(NamedTuple):
+    """What a step computes, as far as its time depends on it."""
+
+    tokens: int
+    rows: int
+    """Each of them has its logits computed."""
+    context: int
+    """Tokens that rows of one token read, their own included."""
+    chunk_context: int
+    """The same of rows with more tokens: each of these reads all before it, and itself."""
+    sealed: int
+    """Pages that fill up."""
+
+
+def work_of(items: Iterable[PlanItem], page_tokens: int) -> StepWork:
+    tokens = rows = context = chunks = sealed = 0
+    for _, start, count, _, _ in items:
+        rows += 1
+        tokens += count
+        end = start + count
+        if count == 1:
+            context += end
+            sealed += not end % page_tokens
+        else:
+            chunks += count * start + count * (count + 1) // 2
+            sealed += end // page_tokens - start // page_tokens
+    return StepWork(tokens, rows, context, chunks, sealed)
+
+
+@dataclass(frozen=True)
+class CostCoefficients:
+    """Nanoseconds. None of them is below 0: more work is never faster."""
+
+    tokens: tuple[tuple[int, float], ...]
+    """(tokens of a step, their cost), rising: straight between two, and on after the last. The
+    first is the floor: a step takes no less."""
+    row: float = 0.0
+    context: float = 0.0
+    chunk_context: float = 0.0
+    sealed: float = 0.0
+
+    def of(self, work: StepWork) -> float:
+        return (
+            self.of_tokens(work.tokens)
+            + self.row * work.rows
+            + self.context * work.context
+            + self.chunk_context * work.chunk_context
+            + self.sealed * work.sealed
+        )
+
+    def of_tokens(self, tokens: int) -> float:
+        curve = self.tokens
+        if len(curve) == 1 or tokens <= curve[0][0]:
+            return curve[0][1]
+        at = min(bisect_right(curve, (tokens, float("inf"))), len(curve) - 1)
+        (low, below), (high, above) = curve[at - 1], curve[at]
+        return below + (above - below) * (tokens - low) / (high - low)
+
+
+class FittedCost:
+    """A StepCost: what the coefficients say, times what steps differ from it by chance.
+
+    `ratios`: measured over fitted, of equally likely steps, drawn with `seed`; none: no chance in
+    it. `speed`: above 1 the whole machine is so much faster than in the fit.
+    """
+
+    def __init__(
+        self,
+        coefficients: CostCoefficients,
+        page_tokens: int,
+        ratios: tuple[float, ...] = (),
+        *,
+        speed: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        self._coefficients, self._page_tokens = coefficients, page_tokens
+        self._ratios, self._speed = ratios or (1.0,), speed
+        self._draw = random.Random(seed).random
+
+    def __call__(self, plan: Plan) -> int:
+        spent = self._coefficients.of(work_of(plan.items, self._page_tokens)) / self._speed
+        ratios = self._ratios
+        return max(1, int(spent * ratios[int(self._draw() * len(ratios))]))
