@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.diagnosis import Evidence, Usual
+from playbooks.reports.text import json_values
 from playbooks.runs.spec import Playbook
 from playbooks.usual import KeptRun, KeptRuns, beside, changes_since, figures_of, path_in
 
@@ -33,7 +34,7 @@ def run_of(
     from playbooks.optlog.provenance import provenance_of
 
     machine, environment = cpu(), provenance_of()
-    kind = {
+    kind = json_values({  # as it comes back from the disk
         "playbook": playbook.name,
         "steps": {step.id: asdict(step.parameters) for step in playbook.steps},
         "engine": evidence.engine or "evewatch",
@@ -41,7 +42,7 @@ def run_of(
         "version": environment.pop("evewatch"),
         "machine": f"{machine.model}, {os.cpu_count()} cores",
         **{name: (settings or {}).get(name) for name in KIND_SETTINGS},
-    }
+    })  # fmt: skip
     host = evidence.host
     environment |= {
         "usable cores": machine.cores if host is None or host.cores is None else host.cores,
@@ -49,7 +50,7 @@ def run_of(
         "CPU governor": machine.governor,
     }
     own = {k: v for k, v in (settings or {}).items() if k not in KIND_SETTINGS}
-    return KeptRun(time.time(), kind, figures_of(steps), own, environment)
+    return KeptRun(time.time(), kind, figures_of(steps), json_values(own), environment)
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,12 @@ def changes_since(before: KeptRun, now: KeptRun, log: Iterable[Record] = ()) -> 
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The leaves that differ, by their dotted names."""
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
-        if old != new:
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from (f"{name}.{inner}" for inner in _differences(old, new))
+        elif old != new:
             yield f"{name} {_shown(old)} → {_shown(new)}"
 
 

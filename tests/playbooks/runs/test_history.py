@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from checkups import tiny_site
 from engine.errors import ConfigError
+from playbooks.diagnosis import Evidence
 from playbooks.runs import procedures, spec
-from playbooks.runs.history import History
+from playbooks.runs.history import History, run_of
 from playbooks.runs.outcome import StepOutcome
 from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.usual import KeptRuns, changes_since
 
 BOOK = """
 [[steps]]
@@ -59,6 +62,18 @@ def test_half_speed_is_named_with_what_changed(place, speeds):
     assert slow["verdict"] == "fail" and first(slow)["cause"] == "slower_than_usual"
     assert "max_batch 16 → 4" in first(slow)["evidence"][1]
     assert not speeds  # measured twice
+
+
+def test_what_is_the_same_on_the_disk_has_not_changed(place):
+    """Steps with lists among their parameters come back from JSON as what they were."""
+    book = spec.read(BOOK + "[[steps]]\nkind = 'quality'\n", Path("mine.toml"))
+    settings = tiny_site(Path("tiny")).config.to_dict()
+    now = run_of(book, settings, None, [], Evidence())
+    kept = KeptRuns(place / "mine.json")
+    kept.add(now)
+    assert changes_since(kept.read()[0], now) == ()
+    longer = replace(now, kind=now.kind | {"steps": now.kind["steps"] | {"soak": {"waves": 9}}})
+    assert "steps.soak.waves 8 → 9" in changes_since(kept.read()[0], longer)
 
 
 def test_a_disturbance_passes_with_the_second_look(place, speeds):
