@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playbooks.outside.site import UrlSite
     from playbooks.runs.events import Event
     from playbooks.runs.history import History
-    from playbooks.runs.runner import CheckOptions
+    from playbooks.runs.options import CheckOptions
     from playbooks.runs.spec import Playbook
 
 
@@ -124,8 +124,8 @@ def check(
         output.finish(_faults())
         return
     from playbooks.runs import spec
+    from playbooks.runs.options import CheckOptions
     from playbooks.runs.overrides import with_parameters
-    from playbooks.runs.runner import CheckOptions
 
     if playbook is None:
         raise ConfigError(f"check: name a playbook ({', '.join(spec.names())})")

@@ -57,7 +57,7 @@ def _at_url(
     from console.commands.check import run_and_exit
     from playbooks.outside.site import UrlSite
     from playbooks.runs.gates import Gate
-    from playbooks.runs.runner import CheckOptions
+    from playbooks.runs.options import CheckOptions
     from playbooks.runs.spec import Playbook, PlaybookStep
 
     gates = tuple(Gate(metric, "==", 0) for metric in ("mixed_answers", "failed_limits", "unclear"))

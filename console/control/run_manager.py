@@ -88,7 +88,8 @@ class RunManager:
     def _run(self, run: PlaybookRun) -> dict[str, Any]:
         """On the thread."""
         from playbooks.runs.history import History
-        from playbooks.runs.runner import CheckOptions, run_playbook
+        from playbooks.runs.options import CheckOptions
+        from playbooks.runs.runner import run_playbook
         from playbooks.usual import own_place
 
         app = self._app

@@ -21,7 +21,8 @@ from playbooks.faults.selftest import Row, selftest_report
 from playbooks.faults.tampering import OUTSIDE_FAULTS, OutsideFault
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.options import CheckOptions
+from playbooks.runs.runner import run_playbook
 from playbooks.steps import Progress
 
 PLAYBOOK = "quick_check"

@@ -18,7 +18,8 @@ from playbooks.outside import soak
 from playbooks.outside.care import Care
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.options import CheckOptions
+from playbooks.runs.runner import run_playbook
 from served import Served, serving
 
 ALL = """

@@ -16,7 +16,8 @@ from playbooks.outside.replicas import Replica, judge, odd_replicas
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
 from playbooks.runs.history import History
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.options import CheckOptions
+from playbooks.runs.runner import run_playbook
 from quiet import undisturbed
 from served import Served, serving
 

@@ -13,8 +13,9 @@ from engine.errors import ConfigError
 from playbooks.diagnosis import Evidence
 from playbooks.runs import procedures, spec
 from playbooks.runs.history import History, run_of
+from playbooks.runs.options import CheckOptions
 from playbooks.runs.outcome import StepOutcome
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.runner import run_playbook
 from playbooks.usual import KeptRuns, changes_since
 
 BOOK = """

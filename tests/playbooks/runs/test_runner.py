@@ -19,8 +19,9 @@ from playbooks.checkup.site import Site
 from playbooks.optlog import OptLog
 from playbooks.outside.site import UrlSite
 from playbooks.runs import events, procedures, spec
+from playbooks.runs.options import CheckOptions
 from playbooks.runs.outcome import StepOutcome
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.runner import run_playbook
 from quiet import undisturbed
 from report_schemas import violations
 from repository import ROOT
@@ -375,7 +376,8 @@ sys.path.insert(0, sys.argv[3])
 from checkups import tiny_site
 from playbooks.runs import spec
 from playbooks.runs.events import StepStarted
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.options import CheckOptions
+from playbooks.runs.runner import run_playbook
 
 def tell(event):
     if isinstance(event, StepStarted):

@@ -7,8 +7,9 @@ import pytest
 from playbooks.outside.load import DUE
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
+from playbooks.runs.options import CheckOptions
 from playbooks.runs.outcome import StepOutcome
-from playbooks.runs.runner import CheckOptions, run_playbook
+from playbooks.runs.runner import run_playbook
 from playbooks.steps.metrics import LOAD_FACTS
 from playbooks.steps.registry import StepType
 
