@@ -18,7 +18,7 @@ from rich.text import Text
 from console.renderables.plot import curve, stacked
 from playbooks.optlog import Record
 from playbooks.optlog.page import Bullets, Heading, Paragraph, page
-from playbooks.reports.document import Chart, Document, Facts, Table
+from playbooks.reports.document import Chart, Document, Facts, Line, Table
 from playbooks.reports.documents import document
 from playbooks.reports.text import clean
 
@@ -151,12 +151,18 @@ def _styled(cell: str) -> Text:
 
 def chart_lines(chart: Chart, width: int) -> list[str]:
     """Every curve of a chart, with a word on what stands upright in it."""
-    return [line for one in chart.lines for line in _curve(chart, one.y, width)]
+    return [line for one in chart.lines for line in _curve(chart, one, width)]
 
 
-def _curve(chart: Chart, y: Any, width: int) -> Iterator[str]:
-    drawn = curve(chart.x, y, width, PLOT_HEIGHT, chart.show, [at for _, at in chart.marks])
+def _curve(chart: Chart, line: Line, width: int) -> Iterator[str]:
+    drawn = curve(
+        [*map(chart.along, chart.x)], line.y, width, PLOT_HEIGHT, chart.show,
+        [(chart.along(at), text) for at, text in chart.labels],
+        [chart.along(at) for _, at in chart.marks],
+    )  # fmt: skip
     if drawn:
-        marks = ", ".join(f"{name} {at:g}" for name, at in chart.marks)
-        yield from ("", f"{chart.title} over {chart.x_label}{' ┊ ' + marks if marks else ''}")
+        marks = ", ".join(chart.mark(*mark) for mark in chart.marks)
+        name = f", {line.name}" if len(chart.lines) > 1 else ""
+        title = f"{chart.title}{name} over {chart.x_label}"
+        yield from ("", f"{title}{' ┊ ' + marks if marks else ''}")
         yield from drawn

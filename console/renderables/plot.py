@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
 Show = Callable[[float], str]
@@ -18,9 +17,11 @@ def curve(
     width: int,
     height: int,
     show: Show,
+    labels: Sequence[tuple[float, str]],
     marks: Sequence[float] = (),
 ) -> list[str]:
-    """Dots joined by a trace over a logarithmic x axis; y starts at zero; `marks` stand upright.
+    """Dots joined by a trace; `x`, `labels` and `marks` (which stand upright) lie from 0 to 1 along
+    the x axis; y starts at zero.
 
     `height` rows of curve, then the axis and its labels. Empty without a known y.
     """
@@ -28,14 +29,13 @@ def curve(
     if not known:
         return []
     top = max(b for _, b in known) or 1.0
-    labels = [show(top), show(top / 2), show(0)]
-    margin = max(map(len, labels))
+    beside = {0: show(top), (height - 1) // 2: show(top / 2), height - 1: show(0)}
+    margin = max(map(len, beside.values()))
     room = max(width - margin - 2, 10)
     grid = [[" "] * room for _ in range(height)]
-    low, span = math.log2(min(x)), math.log2(max(x) / min(x)) or 1.0
 
-    def column(value: float) -> int:
-        return round((math.log2(value) - low) / span * (room - 1))
+    def column(place: float) -> int:
+        return round(place * (room - 1))
 
     def row(value: float) -> int:
         return height - 1 - round(value / top * (height - 1))
@@ -46,9 +46,8 @@ def curve(
     _trace(grid, [(column(a), b) for a, b in known], row)
     for a, b in known:
         grid[row(b)][column(a)] = DOT
-    beside = {0: labels[0], (height - 1) // 2: labels[1], height - 1: labels[2]}
     body = [f"{beside.get(i, ''):>{margin}} │{''.join(line)}" for i, line in enumerate(grid)]
-    return [line.rstrip() for line in [*body, *_axis(x, column, margin, room)]]
+    return [line.rstrip() for line in [*body, *_axis(labels, column, margin, room)]]
 
 
 def _trace(
@@ -60,12 +59,14 @@ def _trace(
             grid[row(before + share * (after - before))][at] = TRACE
 
 
-def _axis(x: Sequence[float], column: Callable[[float], int], margin: int, room: int) -> list[str]:
+def _axis(
+    labels: Sequence[tuple[float, str]], column: Callable[[float], int], margin: int, room: int
+) -> list[str]:
     """The line under a curve, and those labels that find room."""
     text = [" "] * (room + 8)
     free = 0
-    for value in x:
-        label, at = f"{value:g}", column(value)
+    for place, label in labels:
+        at = column(place)
         if at >= free:
             text[at : at + len(label)] = label
             free = at + len(label) + 1

@@ -103,7 +103,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over one x axis, which is logarithmic (base 2)."""
+    """Curves over one x axis, which is logarithmic (base 2) unless it is `linear`."""
 
     title: str
     x_label: str
@@ -112,6 +112,25 @@ class Chart:
     show: Show = plain
     marks: Sequence[tuple[str, float]] = ()
     """Names and places on the x axis."""
+    linear: bool = False
+    ticks: Sequence[tuple[float, str]] = ()
+    """Places on the x axis and what stands there; none: every x, as a number."""
+
+    @property
+    def labels(self) -> Sequence[tuple[float, str]]:
+        """What stands under the x axis."""
+        return self.ticks or [(value, f"{value:g}") for value in self.x]
+
+    def mark(self, name: str, at: float) -> str:
+        """A mark's text: with its place, where places are numbers."""
+        return name if self.ticks else f"{name} {at:g}"
+
+    def along(self, value: float) -> float:
+        """How far along the x axis it is, from 0 to 1."""
+        low, high, value = (
+            v if self.linear else math.log2(v) for v in (min(self.x), max(self.x), value)
+        )
+        return (value - low) / ((high - low) or 1.0)
 
 
 @dataclass(frozen=True)

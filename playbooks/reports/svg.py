@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,6 +10,8 @@ from playbooks.reports.text import html
 
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 80, 20, 16, 40
+MANY = 50
+"""Points of a curve, above which their dots are small."""
 PALETTE = (
     "#1f6feb", "#2da44e", "#bf8700", "#cf222e", "#8250df", "#0a7ea4", "#bc4c00", "#6e7781",
     "#a475f9", "#4ac26b",
@@ -19,28 +20,27 @@ Place = Callable[[float], float]
 
 
 def chart_svg(chart: Chart) -> str:
-    """x is logarithmic, y starts at zero."""
+    """y starts at zero."""
     known = [v for line in chart.lines for v in (*line.y, *line.high) if v is not None]
     top = max(known, default=1.0) * 1.08 or 1.0
-    low, high = math.log2(min(chart.x)), math.log2(max(chart.x))
-    span = (high - low) or 1.0
 
     def x(value: float) -> float:
-        share = (math.log2(value) - low) / span
-        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+        return round(LEFT + chart.along(value) * (WIDTH - LEFT - RIGHT), 1)
 
     def y(value: float) -> float:
         return round(HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM), 1)
 
     inside = [*_axes(chart, x, y, top)]
-    for line in chart.lines:
-        inside += _band(chart, line, x, y)
-        inside += _curve(chart, line, x, y)
+    for i, line in enumerate(chart.lines):
+        colour = PALETTE[i % len(PALETTE)] if len(chart.lines) > 1 else None
+        inside += _band(chart, line, x, y, colour)
+        inside += _curve(chart, line, x, y, colour)
+    inside += _legend(chart)
     for name, at in chart.marks:
         inside.append(
             f'<line class="mark" x1="{x(at)}" x2="{x(at)}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
             f'<text class="note" x="{x(at) + 4}" y="{TOP + 10 + 14 * len(name) % 30}">'
-            f"{html(name)} {at:g}</text>"
+            f"{html(chart.mark(name, at))}</text>"
         )
     return _svg(HEIGHT, chart.title, inside)
 
@@ -72,10 +72,10 @@ def _axes(chart: Chart, x: Place, y: Place, top: float) -> Iterator[str]:
             f'<text class="faint" text-anchor="end" x="{LEFT - 8}" y="{at + 4}">'
             f"{html(chart.show(value))}</text>"
         )
-    for value in chart.x:
+    for value, label in chart.labels:
         yield (
             f'<text class="faint" text-anchor="middle" x="{x(value)}" y="{HEIGHT - BOTTOM + 18}">'
-            f"{value:g}</text>"
+            f"{html(label)}</text>"
         )
     middle = (LEFT + WIDTH - RIGHT) / 2
     yield (
@@ -84,7 +84,19 @@ def _axes(chart: Chart, x: Place, y: Place, top: float) -> Iterator[str]:
     )
 
 
-def _band(chart: Chart, line: Line, x: Place, y: Place) -> list[str]:
+def _legend(chart: Chart) -> Iterator[str]:
+    """Which colour is whose, where there are several curves."""
+    left = LEFT + 8
+    for i, line in enumerate(chart.lines if len(chart.lines) > 1 else ()):
+        colour = PALETTE[i % len(PALETTE)]
+        yield (
+            f'<rect x="{left}" y="{TOP - 12}" width="10" height="10" fill="{colour}"/>'
+            f'<text x="{left + 14}" y="{TOP - 3}">{html(line.name)}</text>'
+        )
+        left += 30 + 7 * len(line.name)
+
+
+def _band(chart: Chart, line: Line, x: Place, y: Place, colour: str | None) -> list[str]:
     """The interval around a curve."""
     rows = [
         (a, low, high)
@@ -95,15 +107,25 @@ def _band(chart: Chart, line: Line, x: Place, y: Place) -> list[str]:
         return []
     edge = [f"{x(a)},{y(high)}" for a, _, high in rows]
     edge += [f"{x(a)},{y(max(low, 0))}" for a, low, _ in reversed(rows)]
-    return [f'<polygon class="band" points="{" ".join(edge)}"/>']
+    own = "" if colour is None else f' style="fill:{colour};opacity:.2"'
+    return [f'<polygon class="band"{own} points="{" ".join(edge)}"/>']
 
 
-def _curve(chart: Chart, line: Line, x: Place, y: Place) -> Iterator[str]:
+def _curve(chart: Chart, line: Line, x: Place, y: Place, colour: str | None) -> Iterator[str]:
     points = [(x(a), y(b), a, b) for a, b in zip(chart.x, line.y, strict=True) if b is not None]
-    yield f'<polyline class="curve" points="{" ".join(f"{a},{b}" for a, b, *_ in points)}"/>'
+    stroke, fill = ("", "") if colour is None else (
+        f' style="stroke:{colour}"', f' style="fill:{colour}"'
+    )  # fmt: skip
+    path = " ".join(f"{a},{b}" for a, b, *_ in points)
+    yield f'<polyline class="curve"{stroke} points="{path}"/>'
+    names, radius = dict(chart.ticks), 3.5 if len(points) <= MANY else 2
     for left, up, at, value in points:
-        tip = html(f"{chart.x_label} {at:g}: {chart.show(value)}")
-        yield f'<circle class="dot" cx="{left}" cy="{up}" r="3.5"><title>{tip}</title></circle>'
+        place = names.get(at) or f"{chart.x_label} {at:g}"
+        tip = html(f"{place}: {chart.show(value)}")
+        yield (
+            f'<circle class="dot"{fill} cx="{left}" cy="{up}" r="{radius:g}">'
+            f"<title>{tip}</title></circle>"
+        )
 
 
 def bars_svg(bars: Bars) -> str:

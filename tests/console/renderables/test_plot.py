@@ -14,7 +14,8 @@ def dots(lines):
 
 
 def test_a_curve_puts_every_point_where_it_belongs():
-    lines = curve([1, 2, 4, 8], [0.0, 100.0, 50.0, 100.0], 40, 5, whole)
+    labels = [(0, "1"), (1 / 3, "2"), (2 / 3, "4"), (1, "8")]
+    lines = curve([0, 1 / 3, 2 / 3, 1], [0.0, 100.0, 50.0, 100.0], 40, 5, whole, labels)
     assert len(lines) == 5 + 2
     assert lines[0].startswith("100 │")
     assert lines[2].startswith(" 50 │")
@@ -24,19 +25,19 @@ def test_a_curve_puts_every_point_where_it_belongs():
     assert all(len(line) <= 40 + 8 for line in lines)
 
 
-def test_equal_factors_are_equally_far_apart():
-    lines = curve([1, 4, 16], [1.0, 2.0, 3.0], 60, 7, whole)
+def test_equal_steps_are_equally_far_apart():
+    lines = curve([0, 0.5, 1], [1.0, 2.0, 3.0], 60, 7, whole, [])
     columns = sorted(column for _, column in dots(lines))
     assert columns[1] - columns[0] == pytest.approx(columns[2] - columns[1], abs=1)
 
 
 def test_gaps_marks_and_single_points():
-    lines = curve([1, 2, 4], [1.0, None, 4.0], 30, 4, whole, marks=[2])
+    lines = curve([0, 0.5, 1], [1.0, None, 4.0], 30, 4, whole, [], marks=[0.5])
     assert sum(line.count(DOT) for line in lines) == 2
     assert sum(line.count(MARK) for line in lines) >= 3
-    assert curve([1, 2], [None, None], 30, 4, whole) == []
-    assert sum(line.count(DOT) for line in curve([8], [5.0], 30, 4, whole)) == 1
-    assert sum(line.count(DOT) for line in curve([1, 2], [0.0, 0.0], 30, 4, whole)) == 2
+    assert curve([0, 1], [None, None], 30, 4, whole, []) == []
+    assert sum(line.count(DOT) for line in curve([0], [5.0], 30, 4, whole, [])) == 1
+    assert sum(line.count(DOT) for line in curve([0, 1], [0.0, 0.0], 30, 4, whole, [])) == 2
 
 
 def test_a_stacked_bar_is_as_wide_as_asked_and_names_what_can_be_seen():
