@@ -14,10 +14,17 @@ from typing import Protocol
 import numpy as np
 from numpy.random import Generator
 
+WINDOW = 100
+"""Expected arrivals of a time that is long beside a burst."""
+
 
 class Bursts(Protocol):
     @property
     def label(self) -> str: ...
+
+    @property
+    def dispersion(self) -> float:
+        """Variance over mean of the number of arrivals in a long time; of Poisson arrivals 1."""
 
     def draw(self, rng: Generator, expected: float) -> np.ndarray:
         """Moments in [0, expected), rising."""
@@ -32,6 +39,10 @@ class GammaGaps:
     @property
     def label(self) -> str:
         return "poisson" if self.cv == 1 else f"gamma, CV {self.cv:.3g}"
+
+    @property
+    def dispersion(self) -> float:
+        return self.cv**2
 
     def draw(self, rng: Generator, expected: float) -> np.ndarray:
         shape = self.cv**-2
@@ -60,6 +71,11 @@ class ResampledGaps:
     @cached_property
     def _moments(self) -> np.ndarray:
         return np.array(self.moments)
+
+    @property
+    def dispersion(self) -> float:
+        counts = np.bincount((self._moments // WINDOW).astype(int))[:-1]
+        return float(counts.var() / WINDOW) if len(counts) > 1 else 1.0
 
     def draw(self, rng: Generator, expected: float) -> np.ndarray:
         seen, begin = len(self.moments), rng.random() * len(self.moments)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 from numpy.random import Generator
 
-from playbooks.load.mix import Preset
+from playbooks.load.mix import PRESETS, Preset
 
 
 class Size(NamedTuple):
@@ -28,6 +29,13 @@ class PresetSizes:
     """Prompt and output lengths, independent of each other; nothing is shared."""
 
     mix: Preset
+
+    @classmethod
+    def of_means(cls, prompt: float, output: float) -> PresetSizes:
+        """Spread as those of chats, with these means."""
+        chat, at = PRESETS["chat"], (np.arange(1000) + 0.5) / 1000
+        prompts, outputs = chat.prompt.quantile(at).mean(), chat.output.quantile(at).mean()
+        return cls(chat.scaled(prompt / float(prompts), output / float(outputs)))
 
     @property
     def label(self) -> str:

@@ -51,6 +51,9 @@ class TraceRow(NamedTuple):
     prompt: int
     output: int
     """0: the request failed when it was recorded."""
+    blocks: tuple[int, ...] | None = None
+    """What the prompt's blocks of Format.block_tokens hold: equal numbers, equal text; None: the
+    format does not say."""
 
 
 CountTokens = Callable[[str], int]
@@ -67,6 +70,8 @@ class Format:
     """Its `at_s` is still in the file's unit."""
     unit: str | None = None
     """Of its times, as the format documents it; None: they say it themselves, and are seconds."""
+    block_tokens: int | None = None
+    """Of each block of its rows, where it has any."""
 
 
 def detect(path: Path, count_tokens: CountTokens | None = None) -> Format:
@@ -86,10 +91,13 @@ def _json(path: Path, head: bytes, count_tokens: CountTokens | None) -> Format |
     first = next((row for _, row in raw_rows(path)), None)
     if not isinstance(first, dict):  # damaged: by what can be read of it
         first = dict.fromkeys(re.findall(r'"(\w+)"\s*:', head.decode("utf-8", "replace")))
-    for name, key, unit in (("bailian", "chat_id", "s"), ("mooncake", "input_length", "ms")):
+    for name, key, unit, block in (
+        ("bailian", "chat_id", "s", 16),
+        ("mooncake", "input_length", "ms", 512),
+    ):
         if key in first:
             counted = _is_counted(first.get("timestamp"))
-            return Format(name, True, raw_rows, _blocks(counted), unit if counted else None)
+            return Format(name, True, raw_rows, _blocks(counted), unit if counted else None, block)
     if "scheduled_s" in first:
         return Format("recording", True, raw_rows, _recording)
     if any(key in first for key in TURNS) or raw_rows is array_items:
@@ -182,9 +190,18 @@ def _blocks(counted: bool) -> RowOf:
             when(row["timestamp"]),
             _tokens(row["input_length"], least=1),
             _tokens(row["output_length"]),
+            _block_ids(row.get("hash_ids")),
         )
 
     return row
+
+
+def _block_ids(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(block) is int for block in value):
+        raise ValueError("hash_ids is no list of whole numbers")
+    return tuple(value)
 
 
 def _recording(row: Any) -> TraceRow:

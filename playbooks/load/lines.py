@@ -21,27 +21,32 @@ PACKED = (
 BOM = b"\xef\xbb\xbf"
 
 
-def head_of(path: Path) -> bytes:
-    """The first bytes, without a byte order mark and white space. Raises ConfigError."""
+def head_of(path: Path, what: str = "trace") -> bytes:
+    """The first bytes, without a byte order mark and white space. Raises ConfigError.
+
+    `what` names the file in messages.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
     except OSError as error:
-        raise ConfigError(f"trace {path}: cannot be read ({error.strerror})") from error
+        raise ConfigError(f"{what} {path}: cannot be read ({error.strerror})") from error
     if head.startswith(PACKED):
-        raise ConfigError(f"trace {path}: is compressed; unpack it first")
+        raise ConfigError(f"{what} {path}: is compressed; unpack it first")
     if head.startswith(b"PAR1"):
-        raise ConfigError(f"trace {path}: is a Parquet file; save it as CSV or JSON lines")
+        raise ConfigError(f"{what} {path}: is a Parquet file; save it as CSV or JSON lines")
     if head.startswith(b"version https://git-lfs"):
-        raise ConfigError(f"trace {path}: only points to the file (Git LFS); fetch the file itself")
+        raise ConfigError(
+            f"{what} {path}: only points to the file (Git LFS); fetch the file itself"
+        )
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ConfigError(f"trace {path}: is UTF-16; save it as UTF-8")
+        raise ConfigError(f"{what} {path}: is UTF-16; save it as UTF-8")
     if b"\0" in head:
-        raise ConfigError(f"trace {path}: is a binary file, not a trace")
+        raise ConfigError(f"{what} {path}: is a binary file, not a {what}")
     if head.lstrip().startswith(b"<"):
-        raise ConfigError(f"trace {path}: is an HTML page, not a trace")
+        raise ConfigError(f"{what} {path}: is an HTML page, not a {what}")
     if b"\r" in head.rstrip() and b"\n" not in head:
-        raise ConfigError(f"trace {path}: its lines end in CR alone; save it with LF")
+        raise ConfigError(f"{what} {path}: its lines end in CR alone; save it with LF")
     return head.removeprefix(BOM).lstrip()
 
 

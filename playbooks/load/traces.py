@@ -77,6 +77,11 @@ class Trace:
         return self._format.name
 
     @property
+    def block_tokens(self) -> int | None:
+        """Of each of a row's blocks; None where it has none."""
+        return self._format.block_tokens
+
+    @property
     def has_times(self) -> bool:
         return self._format.has_times
 

@@ -81,7 +81,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_of_the_formats_are_the_same_traffic(write, name):
     first, second = rows(write(VARIANTS[name]))
-    assert [first[1:], second[1:]] == TWO
+    assert [first[1:3], second[1:3]] == TWO
     assert second.at_s - first.at_s == 2.5
 
 
@@ -96,7 +96,22 @@ def test_turns_of_a_conversation_under_other_names(write, key, names):
 
 
 def test_mooncake_times_are_milliseconds(write):
-    assert rows(write(MOONCAKE)) == [TraceRow(0, 6758, 500), TraceRow(27.482, 7322, 490)]
+    assert rows(write(MOONCAKE)) == [
+        TraceRow(0, 6758, 500, (0, 1)),
+        TraceRow(27.482, 7322, 490, (0, 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"), [('"chat_id": 1, "parent_chat_id": -1', 16), ('"type": "text"', 512)]
+)
+def test_blocks_have_the_size_that_their_format_has(write, more, tokens):
+    row = '"timestamp": 1, "input_length": 40, "output_length": 2, "hash_ids": [5, 9, 7]'
+    trace = Trace(write(f"{{{more}, {row}}}\n"))
+    assert trace.block_tokens == tokens
+    assert next(trace.rows()).blocks == (5, 9, 7)
+    with pytest.raises(ConfigError, match="hash_ids is no list"):
+        Trace(write(f"{{{more}, {row}}}\n".replace("[5, 9, 7]", "[5, null]")))
 
 
 def test_a_recording_comes_in_order_of_time(write):

@@ -1,0 +1,1 @@
+"""What came in the past: files of counts, metrics and requests, as requests per slot of time."""

@@ -1,0 +1,103 @@
+"""A past: how many requests came in each slot of time, and, where that is known, what they were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+import numpy as np
+
+from engine.errors import ConfigError
+from playbooks.forecast.bursts import Bursts
+from playbooks.forecast.sizes import Sizes
+
+HOUR_S = 3600.0
+LONGEST_S = 86_400.0
+"""Of a slot: a day. What is counted by the week says nothing about a day."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Raises ConfigError where nothing can be learnt from it: no counts, or none above zero."""
+
+    name: str
+    start: datetime
+    """Of the first slot, with a time zone."""
+    slot_s: float
+    counts: tuple[float | None, ...]
+    """Requests of each slot; None: not known."""
+    sizes: Sizes | None = None
+    block_tokens: int = 512
+    """Of each part of a size's prefix."""
+    bursts: Bursts | None = None
+    assumptions: tuple[str, ...] = ()
+    """What had to be assumed to read it, in sentences."""
+
+    def __post_init__(self) -> None:
+        known = [count for count in self.counts if count is not None]
+        if not known:
+            raise ConfigError(f"history {self.name}: is empty: it has no counts")
+        if not any(known):
+            raise ConfigError(f"history {self.name}: all its counts are 0: nothing to learn from")
+        if self.slot_s > LONGEST_S:
+            raise ConfigError(
+                f"history {self.name}: its counts are {self.slot_s / 3600:g} hours apart; give "
+                "counts by the day at least, by the hour or finer if there are any"
+            )
+
+    @property
+    def seconds(self) -> float:
+        return len(self.counts) * self.slot_s
+
+    def hours(self) -> Hours:
+        """By the hour: what is finer is put together, what is coarser is taken as even."""
+        begin = self.start.timestamp()
+        spans = ((begin + i * self.slot_s, count) for i, count in enumerate(self.counts))
+        return Hours.of_slots(((at, n) for at, n in spans if n is not None), self.slot_s)
+
+
+@dataclass(frozen=True)
+class Hours:
+    """Rates by the hour of UTC."""
+
+    first: int
+    """Unix seconds of the first hour, over 3600."""
+    rates: np.ndarray
+    """float [hours]: requests/s; NaN where not known."""
+
+    @classmethod
+    def of_slots(cls, slots: Iterable[tuple[float, float]], slot_s: float) -> Hours:
+        """`slots`: (Unix seconds of the begin, requests). A slot of less than an hour counts for
+        the hour that its middle lies in; an hour of which less than half is known is not known,
+        unless none is known better."""
+        moments, counts = (np.array(column, float) for column in zip(*slots, strict=True))
+        if slot_s > HOUR_S:
+            parts = round(slot_s / HOUR_S)
+            moments = (moments[:, None] + np.arange(parts) * slot_s / parts).ravel()
+            counts, slot_s = np.repeat(counts / parts, parts), slot_s / parts
+        hours = ((moments + slot_s / 2) // HOUR_S).astype(int)
+        places = hours - hours[0]
+        known_s = np.bincount(places) * slot_s
+        with np.errstate(invalid="ignore"):
+            rates = np.bincount(places, counts) / known_s
+        enough = min(HOUR_S / 2, float(known_s.max()))
+        return cls(int(hours[0]), np.where(known_s >= enough, rates, np.nan))
+
+    @property
+    def start(self) -> datetime:
+        return datetime.fromtimestamp(self.first * HOUR_S, UTC)
+
+    def at(self, moment: float) -> float:
+        """Requests/s of the hour that holds a Unix time; NaN where not known."""
+        place = int(moment // HOUR_S) - self.first
+        return float(self.rates[place]) if 0 <= place < len(self.rates) else math.nan
+
+
+def hours_of_week(start: datetime, count: int, zone: tzinfo) -> np.ndarray:
+    """int [count]: the hour of the week (Monday 0:00 is 0) by the clocks of `zone` in each of
+    `count` hours from `start` on; by their middle, as some zones are half an hour off."""
+    begin = start.timestamp() + HOUR_S / 2
+    moments = (datetime.fromtimestamp(begin + i * HOUR_S, zone) for i in range(count))
+    return np.array([moment.weekday() * 24 + moment.hour for moment in moments], int)

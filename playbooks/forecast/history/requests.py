@@ -1,0 +1,64 @@
+"""Single requests, from a trace or a recording, as a history with their bursts and lengths."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from engine.errors import ConfigError
+from playbooks.forecast.history.burstiness import bursts_of
+from playbooks.forecast.history.history import History
+from playbooks.forecast.sizes import SampledSizes, Size
+from playbooks.load.traces import Trace
+
+SLOT_S = 300.0
+KEPT = 200_000
+"""The newest requests stand for what requests are like."""
+EARLIEST = 1e8
+"""Unix seconds; times before count from a start of the file's own."""
+
+
+def read_trace(path: Path, unit: str | None = None) -> History:
+    """Any trace with times that `load` reads. Raises ConfigError."""
+    trace = Trace(path, unit=unit)
+    if not trace.has_times:
+        raise ConfigError(f"history {path}: has lengths and no times; give it as --lengths")
+    if trace.unit.doubt is not None:
+        raise ConfigError(f"history {path}: {trace.unit.doubt}")
+    notes = [trace.unit.warning] if trace.unit.warning else []
+    rows = ((row.at_s or 0.0, Size(row.prompt, row.output, row.blocks)) for row in trace.rows())
+    return of_requests(str(path), rows, trace.block_tokens, notes)
+
+
+def of_requests(
+    name: str,
+    rows: Iterable[tuple[float, Size]],
+    block_tokens: int | None = None,
+    assumptions: Sequence[str] = (),
+) -> History:
+    """From arrivals in order of time: Unix seconds (or from a start of one's own), and sizes."""
+    moments: list[float] = []
+    kept: deque[Size] = deque(maxlen=KEPT)
+    for at, size in rows:
+        moments.append(at)
+        kept.append(size)
+    times = np.array(moments)
+    span = float(times[-1] - times[0]) if len(times) else 0.0
+    if span <= 0:
+        raise ConfigError(f"history {name}: {len(times)} requests at one time make no rate")
+    slot = min(SLOT_S, span)
+    whole = int(span // slot)
+    counts = np.bincount(((times - times[0]) // slot).astype(int), minlength=whole)[:whole]
+    notes = list(assumptions)
+    start = datetime.fromtimestamp(times[0], UTC)
+    if times[0] < EARLIEST:
+        start = datetime(2024, 1, 1, tzinfo=UTC)
+        notes.append("its times are of no calendar: it is taken to begin on a Monday at 0:00")
+    return History(
+        name, start, slot, tuple(map(float, counts)), SampledSizes(tuple(kept), Path(name).name),
+        block_tokens or 512, bursts_of(times), tuple(notes),
+    )  # fmt: skip
