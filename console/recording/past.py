@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from pathlib import Path
 
 from console.recording.file import Recording
+from console.recording.recorder import SUFFIX
 from engine.errors import ConfigError
 from engine.snapshot import Snapshot, SourceState
 from playbooks.forecast.bursts import GammaGaps
 from playbooks.forecast.history.burstiness import cv_of_counts
 from playbooks.forecast.history.history import History
+from playbooks.forecast.history.read import read_history
 from playbooks.forecast.sizes import PresetSizes
 
 SLOTS = 120
 """A recording gives so many at least …"""
 SLOT_S = 60.0
 """… but none is longer."""
+
+
+def read_past(path: Path, zone: tzinfo) -> History:
+    """A recording, by its name, or whatever else `read_history` takes. Raises ConfigError."""
+    return history_of(path) if path.suffix == SUFFIX else read_history(path, zone)
 
 
 def history_of(path: Path) -> History:

@@ -39,12 +39,11 @@ def make_outlook(
     `sizes` and `bursts` stand before those of the history. Raises ConfigError.
     """
     calendar = calendar or Calendar()
-    hours = history.hours()
-    end = hours.start + timedelta(hours=len(hours.rates))
+    hours, end = history.hours(), history.end
     start = start.astimezone(calendar.zone) if start else _next_midnight(end, calendar)
     count = _count(start, days)
-    lead = round((start - end) / timedelta(hours=1))
-    if lead < 0:
+    lead = int((start - end) / timedelta(hours=1))
+    if start < end:
         ends = end.astimezone(calendar.zone)
         raise ConfigError(f"start: {start:%F %H:%M} is before the history's end, {ends:%F %H:%M}")
     learner = _Learner(hours, calendar)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.errors import ConfigError
-from playbooks.forecast.history.history import HOUR_S, History, Hours
+from playbooks.forecast.history.history import HOUR_S, History
 
 METHODS = {
     "forecast": "expected",
@@ -49,7 +49,7 @@ def score(traffic: dict[str, Any], history: History) -> dict[str, Any]:
     known = [Hour(row, came.at(_middle(row))) for row in traffic["hours"]]
     hours = [hour for hour in known if not math.isnan(hour.came)]
     if not hours:
-        raise ConfigError(_nothing_in_common(traffic, history, came))
+        raise ConfigError(_nothing_in_common(traffic, history))
     methods = [_method(name, hours, key) for name, key in METHODS.items()]
     coverage = sum(hour.inside for hour in hours) / len(hours)
     return {
@@ -156,13 +156,12 @@ def _warnings(
     return found
 
 
-def _nothing_in_common(traffic: dict[str, Any], history: History, came: Hours) -> str:
+def _nothing_in_common(traffic: dict[str, Any], history: History) -> str:
     first = datetime.fromisoformat(traffic["start"])
     last = datetime.fromisoformat(traffic["hours"][-1]["start"]) + timedelta(hours=1)
-    end = came.start + timedelta(hours=len(came.rates))
     spans = [
         f"{begin.astimezone(UTC):%F %H:%M} to {until.astimezone(UTC):%F %H:%M}"
-        for begin, until in ((first, last), (came.start, end))
+        for begin, until in ((first, last), (history.start, history.end))
     ]
     return (
         f"{history.name}: no hour of the forecast came in it: it holds {spans[1]} UTC, the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import numpy as np
 
@@ -50,6 +50,10 @@ class History:
     @property
     def seconds(self) -> float:
         return len(self.counts) * self.slot_s
+
+    @property
+    def end(self) -> datetime:
+        return self.start + timedelta(seconds=self.seconds)
 
     def hours(self) -> Hours:
         """By the hour: what is finer is put together, what is coarser is taken as even."""
