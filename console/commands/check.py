@@ -213,7 +213,7 @@ def _in_group(where: Site | UrlSite, replicas: list[str]) -> Site | UrlSite:
     if isinstance(where, Site):
         raise ConfigError("--replica: the embedded engine has none; it is for --target URL")
     group = replace(where, replicas=tuple(replicas))
-    bases = [spec.base for spec in group.group]
+    bases = [one.spec.base for one in group.group]
     if len(set(bases)) < len(bases):
         raise ConfigError(f"--replica: {', '.join(bases)}: each address once")
     return group

@@ -151,6 +151,10 @@ class RemoteEngine(OutOfReach):
         """What this engine does not tell, in words."""
         return self._adapter.cannot_know if self._adapter else ()
 
+    def version(self) -> str | None:
+        """As the server says; asks for it. None where it says none, or was never seen."""
+        return None if self._adapter is None else self._probe.ask_version(self._adapter)
+
     @property
     def restarts(self) -> int:
         """How often its counters began again since we watch."""

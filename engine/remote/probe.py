@@ -15,6 +15,13 @@ from engine.remote.metrics.scrape import Scrape
 from engine.snapshot import Snapshot
 
 SNAPSHOT = "/snapshot"
+VERSIONS = {
+    "evewatch": ("/openapi.json", "info", "version"),
+    "llamacpp": ("/props", "build_info"),
+    "sglang": ("/get_server_info", "version"),
+    "tgi": ("/info", "version"),
+}
+"""Where engines say their version, and under which keys; the others as vLLM does."""
 HINT = "vLLM and TGI export them always; SGLang and LMDeploy with --enable-metrics, llama.cpp with --metrics"  # noqa: E501
 
 
@@ -96,6 +103,14 @@ class Probe:
         if isinstance(trouble, NoSuchPage):
             raise WrongEngine(f"{trouble}: it exports no metrics; {HINT}")
         raise trouble
+
+    def ask_version(self, adapter: Adapter) -> str | None:
+        """None where it says none."""
+        path, *keys = VERSIONS.get(adapter.name, ("/version", "version"))
+        found = self._client.get_json(self._client.server + path)
+        for key in keys:
+            found = _table(found).get(key)
+        return _text(found)
 
     def _own(self) -> Snapshot | None:
         try:

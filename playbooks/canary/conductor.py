@@ -231,8 +231,12 @@ class Conductor:
         """Marked prompts once a stage, and again after a look that they left in doubt. In the
         background: a candidate that hangs must not hold up the looking."""
         if "crosstalk" not in self.plan.waive and stage.share > 0:
-            asking = self._crosstalk.amid_traffic(self.evidence.probes)
-            stage.probe = asyncio.create_task(asking)
+            stage.probe = asyncio.create_task(self._ask_marked())
+
+    async def _ask_marked(self) -> None:
+        """A side that nothing more may be asked of leaves the rule in doubt."""
+        with suppress(EngineError):
+            await self._crosstalk.amid_traffic(self.evidence.probes)
 
     # --- evidence -----------------------------------------------------------------------
 
@@ -376,7 +380,7 @@ class Conductor:
             "finished": opened - taken_back,
             "retried": taken_back,
             "routed_after": split.routed[CANDIDATE] - routed,
-            "last_request_ms": max(split.last_routed_ns - at, 0) / 1e6,
+            "last_request_ms": max(split.last_sent_ns - at, 0) / 1e6,
             "idle_ms": (idle - at) / 1e6,
             "left": left,
         }

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.load.limits import CLIENT_LIMIT
-from playbooks.load.record import EMPTY, INTERRUPTED, RequestRecord
+from playbooks.load.record import EMPTY, INTERRUPTED, NOT_SENT, RequestRecord
 from playbooks.load.summary import latency_block
 
 Held = Callable[[int, int], int]
@@ -41,9 +41,9 @@ class Sample:
 
     @classmethod
     def of(cls, record: RequestRecord, held_ns: Held) -> Sample | None:
-        """None for a request that was interrupted, or that this machine could not send: no side
-        failed it."""
-        if record.finish_reason == INTERRUPTED or record.error == CLIENT_LIMIT:
+        """None for a request that was interrupted, or that was not to be or could not be sent from
+        here: no side failed it."""
+        if record.finish_reason == INTERRUPTED or record.error in (CLIENT_LIMIT, NOT_SENT):
             return None
         prompt = record.prompt_tokens or record.prompt_asked
         output = record.output_tokens or record.output_asked

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
-import httpx
 import psutil
 
 from engine.core import Engine
 from engine.errors import EngineError, EngineStopped
 from engine.models import LoadedModel
 from engine.observing.machine import available_memory
-from engine.remote.address import SameHost, bearer
-from engine.remote.answer import ENDS, end_of
+from engine.remote.answer import ENDS, text_of
 from engine.request import FinishReason, SamplingParams
 from engine.snapshot import Snapshot, SourceState
 from playbooks.canary.evidence import Gauge
 from playbooks.canary.fair_scheduler import FairScheduler
-from playbooks.load.endpoint import Endpoint, EndpointSpec
-from playbooks.load.record import RequestRecord
+from playbooks.load.endpoint import Endpoint
+from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import EmbeddedTarget, Failed, Target
 from playbooks.quality.cases import plain_text, prompt_tokens
 
@@ -170,57 +168,49 @@ def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
 
 
 class EndpointSide(Side):
-    """An OpenAI-compatible endpoint. `transport` and `scrape` replace the network in tests."""
+    """An OpenAI-compatible endpoint. `scrape`: where its Snapshots come from, if not from its
+    metrics page."""
 
     def __init__(
         self,
         name: str,
-        spec: EndpointSpec,
-        transport: httpx.AsyncBaseTransport | None = None,
+        endpoint: Endpoint,
         scrape: Callable[[], Awaitable[Snapshot | None]] | None = None,
     ) -> None:
-        self.name, self._spec = name, spec
-        self.endpoint = Endpoint(spec, transport)
-        self.target: Target = self.endpoint
-        self._transport = transport
+        self.name, self.endpoint = name, endpoint
+        self.target: Target = endpoint
         self._scrape = scrape or self._from_metrics
         self._meter: Any = None
         self._words: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         """Raises TargetUnreachable when nobody answers."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.endpoint)  # asks for the model's name
-        self._client = httpx.AsyncClient(
-            base_url=self._spec.address.origin, headers=bearer(self._spec.key), timeout=ASK_S,
-            auth=SameHost(), trust_env=False, transport=self._transport,
-        )  # fmt: skip
+        await self.endpoint.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+    async def __aexit__(self, *details: Any) -> None:
+        await self.endpoint.__aexit__(*details)
         if self._meter is not None:
             self._meter.stop()
 
     async def _answer(self, ask: Ask) -> Said | None:
-        body: dict[str, Any] = {
-            "model": self.endpoint.model, "max_tokens": ask.tokens, "temperature": 0,
-        }  # fmt: skip
-        if self._spec.chat:
-            body["messages"] = list(ask.messages)
+        asked: dict[str, Any] = {"max_tokens": ask.tokens}
+        if self.endpoint.spec.chat:
+            asked["messages"] = list(ask.messages)
         else:
-            body["prompt"] = plain_text(ask.messages)
+            asked["prompt"] = plain_text(ask.messages)
+        now = now_ns()
+        record = RequestRecord(0, now, 0, ask.tokens, sent=now)
         try:
-            answer = await self._client.post(self._spec.path, json=body)
-            choice = answer.raise_for_status().json()["choices"][0]
-            text = choice["message"]["content"] if self._spec.chat else choice["text"]
-        except (httpx.HTTPError, ValueError, LookupError, TypeError):
+            async with asyncio.timeout(ASK_S):
+                text = text_of(await self.endpoint.whole(asked, record))
+        except (Failed, TimeoutError):
             return None
-        end = end_of(choice)
-        if not isinstance(text, str) or not text or end is None:
+        if not text or record.finish_reason is None:
             return None
         ids = tuple(self._words.setdefault(word, len(self._words)) for word in text.split())
-        return Said(text, ids or (0,), ENDS[end.lower()] is FinishReason.STOP)
+        stopped = ENDS[record.finish_reason.lower()] is FinishReason.STOP
+        return Said(text, ids or (0,), stopped)
 
     async def gauges(self) -> list[Gauge]:
         """What the endpoint's metrics say of its KV cache and its process."""
@@ -242,7 +232,8 @@ class EndpointSide(Side):
             if self._meter is None:
                 from engine.remote import attach
 
-                self._meter = attach(self._spec.base, self._spec.key)
+                spec = self.endpoint.spec
+                self._meter = attach(spec.base, spec.key)
             found: Snapshot = self._meter.poll()
             return found
 

@@ -37,8 +37,8 @@ class SplitTarget:
         self.open: dict[int, RequestRecord] = {}
         """Every request that has not ended, by number."""
         self.routed = {BASELINE: 0, CANDIDATE: 0}
-        self.last_routed_ns = 0
-        """When the candidate was last given a request."""
+        self.last_sent_ns = 0
+        """When the candidate was last sent a request."""
 
     @property
     def limit(self) -> int | None:
@@ -79,7 +79,6 @@ class SplitTarget:
             if side == BASELINE:
                 await self._ask(BASELINE, request, record)
             else:
-                self.last_routed_ns = now_ns()
                 await self._try(request, record)
         finally:
             del self.open[number]
@@ -105,7 +104,11 @@ class SplitTarget:
 
     async def _ask(self, side: str, request: Outgoing, record: RequestRecord) -> None:
         target = self._targets[side]
-        await target.send(target.prepare(request), record)
+        try:
+            await target.send(target.prepare(request), record)
+        finally:
+            if side == CANDIDATE:
+                self.last_sent_ns = max(self.last_sent_ns, record.sent)
 
     def recall(self) -> int:
         """Take the candidate's open requests back; how many there were."""
@@ -130,7 +133,8 @@ class SplitTarget:
 
 
 def _wipe(record: RequestRecord) -> None:
-    """As it was when it was sent for the first time."""
+    """As it was when it was sent for the first time, which is now."""
+    record.sent = now_ns()
     record.events = array("q")
     record.prompt_tokens = record.output_tokens = 0
     record.finish_reason = record.error = record.detail = record.stamps = None

@@ -26,13 +26,18 @@ from playbooks.canary.plan import CanaryPlan
 from playbooks.canary.report import logger, make_report
 from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EmbeddedSide, EndpointSide, Side
-from playbooks.load.endpoint import EndpointSpec
+from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.loop import new_loop
 from playbooks.load.workload import LoadSpec
 from playbooks.measure.compare import environment, weights_of
 
 End = EngineConfig | EndpointSpec
 """What a side is: settings of an engine in this process, or an endpoint."""
+MakeSide = Callable[[str, EndpointSpec], EndpointSide]
+
+
+def plain_side(name: str, spec: EndpointSpec) -> EndpointSide:
+    return EndpointSide(name, Endpoint(spec))
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,15 @@ def run_canary(
     log: bool = True,
     loaded: LoadedModel | None = None,
     stop: Callable[[], bool] = lambda: False,
+    make_side: MakeSide = plain_side,
 ) -> dict[str, Any]:
     """Run a canary to its end, on an event loop of its own, and return its report.
 
     Two engines of the same model share its weights (`loaded`, if it is in memory already). The
     verdict is pass when the candidate has everybody, fail when it was rolled back, else
     inconclusive. `log`: write every decision to the optimization log. Ctrl-C, or `stop` saying
-    so, gives all traffic back and ends it. Raises ConfigError or ModelError before anything
-    runs, Unreachable when a side is not there.
+    so, gives all traffic back and ends it. `make_side`: of an endpoint. Raises ConfigError or
+    ModelError before anything runs, TargetUnreachable when a side is not there.
     """
     changes = changes_between(baseline, candidate)
     if not changes:
@@ -68,7 +74,7 @@ def run_canary(
 
     async def run() -> dict[str, Any]:
         listener(Phase("load", "both sides"))
-        async with open_pair(baseline, candidate, loaded) as pair:
+        async with open_pair(baseline, candidate, loaded, make_side) as pair:
             return await conduct(plan, pair, load, changes, listener, log, baseline, stop)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -103,7 +109,10 @@ async def conduct(
 
 @asynccontextmanager
 async def open_pair(
-    baseline: End, candidate: End, loaded: LoadedModel | None = None
+    baseline: End,
+    candidate: End,
+    loaded: LoadedModel | None = None,
+    make_side: MakeSide = plain_side,
 ) -> AsyncIterator[SidePair]:
     """Both sides up; both down afterwards."""
     async with AsyncExitStack() as stack:
@@ -111,7 +120,7 @@ async def open_pair(
             pair = await _engines(baseline, candidate, loaded, stack)
         elif isinstance(baseline, EndpointSpec) and isinstance(candidate, EndpointSpec):
             specs = {BASELINE: baseline, CANDIDATE: candidate}
-            pair = SidePair({name: EndpointSide(name, spec) for name, spec in specs.items()})
+            pair = SidePair({name: make_side(name, spec) for name, spec in specs.items()})
         else:
             raise ConfigError(
                 "canary: give two URLs, or none for two engines in this process; one of each "

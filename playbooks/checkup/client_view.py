@@ -96,9 +96,9 @@ def _longest_gap(record: RequestRecord) -> _Wait:
 
 def _comparable(done: Sequence[RequestRecord]) -> np.ndarray:
     """Of each: sent while no more than usual were open, with a prompt that is not a long one."""
-    sent = np.array([r.sent for r in done])
-    ended = np.array([r.ended or r.last for r in done])
-    open_then = np.array([((sent < t) & (ended > t)).sum() for t in sent]) + 1
+    sent = np.array([r.sent for r in done])  # rising
+    ended = np.sort([r.ended or r.last for r in done])
+    open_then = np.searchsorted(sent, sent) - np.searchsorted(ended, sent, "right") + 1
     prompt = np.array([r.prompt_tokens or r.prompt_asked for r in done])
     usual = (open_then <= SAME_LOAD * np.median(open_then)) & (
         prompt <= LONG_PROMPT * np.median(prompt)

@@ -85,8 +85,9 @@ def stalls(e: Evidence) -> Finding | None:
     return Finding(
         "stalls",
         confidence(tail.slow, 1, 4),
-        (f"{tail.slow} of {tail.requests} requests waited {tail.slow_ms / 1e3:.1f} s longer for "
-         f"{tail.where} than others at the same load ({tail.typical_ms:.0f} ms): {_rhythm(tail)}",),
+        (f"{tail.slow} of {tail.requests} requests{f' to {tail.at}' if tail.at else ''} waited "
+         f"{tail.slow_ms / 1e3:.1f} s longer for {tail.where} than others at the same load "
+         f"({tail.typical_ms:.0f} ms): {_rhythm(tail)}",),
         "look for what comes so often: a health probe, a log or metrics flush, garbage "
         "collection, a retry in a proxy, one bad worker among several",
         None,

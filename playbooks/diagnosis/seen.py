@@ -21,6 +21,8 @@ class Tail:
     """They are so many requests apart, all alike."""
     every_s: float | None = None
     """Or so many seconds."""
+    at: str = ""
+    """The address that they were sent to, where there were several."""
 
     @property
     def share(self) -> float:

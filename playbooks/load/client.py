@@ -21,7 +21,7 @@ from engine.errors import EngineError
 from playbooks.load.arrivals import Closed
 from playbooks.load.limits import CLIENT_LIMIT
 from playbooks.load.loop import new_loop
-from playbooks.load.record import INTERRUPTED, RequestRecord, now_ns
+from playbooks.load.record import INTERRUPTED, NOT_SENT, RequestRecord, now_ns
 from playbooks.load.targets import Failed, Outgoing, Target
 from playbooks.load.workload import LoadSpec, Planned, Workload
 
@@ -217,7 +217,7 @@ class LoadRun:
             record.finish_reason = INTERRUPTED
             raise
         except Exception as error:
-            record.error, record.detail = "target", str(error)
+            record.error, record.detail = NOT_SENT, str(error)
             self._break(error)
         finally:
             self._keep(record)

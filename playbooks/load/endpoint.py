@@ -7,6 +7,8 @@ request. Time limits are the client's: see playbooks/load/client.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -23,6 +25,7 @@ from playbooks.load.prompts import PromptMaker, TextPrompts, TokenPrompts
 from playbooks.load.record import RequestRecord
 from playbooks.load.streamed_answer import StreamedAnswer
 from playbooks.load.targets import Failed, Outgoing, TargetUnreachable
+from playbooks.load.whole_answer import whole_answer
 
 PLAIN_IDS = (1_000, 30_000)
 """Token ids that are plain text in nearly every vocabulary."""
@@ -79,6 +82,11 @@ class EndpointSpec:
     def chat(self) -> bool:
         return self.call == CHAT
 
+    def prompt(self, prompt: str | list[int]) -> dict[str, Any]:
+        """The field of the API that has it."""
+        return {"messages": [{"role": "user", "content": prompt}]} if self.chat else {
+            "prompt": prompt}  # fmt: skip
+
     @property
     def base(self) -> str:
         """The address before /v1."""
@@ -100,7 +108,7 @@ class EndpointSpec:
 
 
 class Endpoint:
-    """`transport` replaces the network in tests."""
+    """May be entered again while somebody is inside. `transport` replaces the network in tests."""
 
     def __init__(
         self, spec: EndpointSpec, transport: httpx.AsyncBaseTransport | None = None
@@ -109,6 +117,7 @@ class Endpoint:
         self.model = spec.model
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
+        self._inside = 0
 
     @property
     def limit(self) -> int | None:
@@ -126,6 +135,17 @@ class Endpoint:
 
     async def __aenter__(self) -> Self:
         """Raises TargetUnreachable when nobody answers, ConfigError when no model is found."""
+        if self._inside == 0:
+            await self._connect()
+        self._inside += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._inside -= 1
+        if self._inside == 0 and self._client is not None:
+            await self._client.aclose()
+
+    async def _connect(self) -> None:
         raise_open_files()
         headers = {
             "Accept": "text/event-stream",
@@ -151,11 +171,6 @@ class Endpoint:
             except BaseException:
                 await self._client.aclose()
                 raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._client is not None:
-            await self._client.aclose()
 
     async def _first_model(self) -> str:
         assert self._client is not None
@@ -177,12 +192,9 @@ class Endpoint:
 
     def body(self, request: Outgoing) -> bytes:
         """What is sent: the same bytes for the same request."""
-        prompt: dict[str, Any] = {"prompt": request.prompt}
-        if self.spec.chat:
-            prompt = {"messages": [{"role": "user", "content": request.prompt}]}
         asked = {
             "model": self.model,
-            **prompt,
+            **self.spec.prompt(request.prompt),
             "max_tokens": request.output,
             "temperature": 0,
             "stream": True,
@@ -200,7 +212,7 @@ class Endpoint:
     async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
         assert self._client is not None
         answer, reader = StreamedAnswer(record, self.spec.chat), EventReader()
-        try:
+        with self._failures(done=lambda: answer.done):
             response = await self._client.send(prepared, stream=True)
             try:
                 await _refuse_errors(response)
@@ -211,16 +223,34 @@ class Endpoint:
                     answer.take(data)
             finally:
                 await response.aclose()
+        answer.finish()
+
+    async def whole(self, asked: Mapping[str, Any], record: RequestRecord) -> dict[str, Any]:
+        """The first choice of an answer that comes in one piece, as the API has it. `asked` has a
+        prompt or messages, and whatever else. Raises Failed."""
+        assert self._client is not None
+        path = self.spec.address.api(CHAT if "messages" in asked else COMPLETIONS)
+        body = {"model": self.model, "temperature": 0, "user": MARK, **asked}
+        with self._failures():
+            response = await self._client.post(path, json=body, headers={"Accept": "*/*"})
+            if response.status_code != 200:
+                raise _refused(response, response.content)
+            return whole_answer(response.text, record)
+
+    @contextmanager
+    def _failures(self, done: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Whatever goes wrong on the way, as Failed; what does after it is `done` is no matter."""
+        try:
+            yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _failed("connect", error) from error
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-            if not answer.done:
+            if not done():
                 raise _failed("dropped", error) from error
         except BadStream as error:
             raise Failed("bad_stream", self.spec.hide(str(error))) from error
         except Failed as failure:
             raise Failed(failure.kind, self.spec.hide(failure.detail)) from None
-        answer.finish()
 
 
 async def _refuse_errors(response: httpx.Response) -> None:
@@ -235,12 +265,17 @@ async def _refuse_errors(response: httpx.Response) -> None:
         text += chunk
         if len(text) >= COMPLAINT_BYTES:
             break
+    if response.status_code != 200:
+        raise _refused(response, text)
+    raise Failed("not_streamed", f"answered with {kind or 'no content type'}: "
+                 f"{said(text) or 'no text'}")  # fmt: skip
+
+
+def _refused(response: httpx.Response, text: bytes) -> Failed:
     detail = said(text) or "no text"
     if 300 <= response.status_code < 400:
         detail = f"it redirects to {shown(response.headers.get('location', 'nowhere'))}"
-    if response.status_code != 200:
-        raise Failed(f"http_{response.status_code}", detail)
-    raise Failed("not_streamed", f"answered with {kind or 'no content type'}: {detail}")
+    return Failed(f"http_{response.status_code}", detail)
 
 
 def _failed(kind: str, error: Exception) -> Failed:

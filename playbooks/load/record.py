@@ -20,6 +20,8 @@ from engine.request import Stamps
 SCHEMA = 1
 INTERRUPTED = "interrupted"
 """Finish reason of a request that was still open when the run was stopped."""
+NOT_SENT = "target"
+"""Kind of failure of a request with which the run ended: nothing more could be sent, or was to."""
 EMPTY = "no_output"
 """Kind of failure of a whole answer without text: it has no latency, so it serves no load; but a
 model may end at once, and nothing is wrong with a target whose model does."""

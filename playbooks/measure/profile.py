@@ -31,7 +31,7 @@ from playbooks.load.targets import EmbeddedTarget
 from playbooks.measure.compare import environment
 from playbooks.measure.kernel_timer import ORDER, TimedOps
 from playbooks.measure.trial import Trial, run_trial, warm_up
-from playbooks.measure.witnessed import host_report
+from playbooks.measure.witnessed import host_report, less_disturbed
 from playbooks.steps import Progress
 from playbooks.steps.models import ProfileStep
 
@@ -78,9 +78,13 @@ def run_profile(
     ops, loaded = load_timed(config)
     with Engine(config, loaded) as engine:
         warm_up(engine)
-        before = ops.spent_ms()
-        trial = _trial(engine, spec, progress)
-        kernels = {kind: ms - before[kind] for kind, ms in ops.spent_ms().items()}
+
+        def measure() -> tuple[Trial, dict[str, float]]:
+            before = ops.spent_ms()
+            trial = _trial(engine, spec, progress)
+            return trial, {kind: ms - before[kind] for kind, ms in ops.spent_ms().items()}
+
+        trial, kernels = less_disturbed(measure, lambda found: [found[0].host])
     trace = write_trace(config, loaded, ops, trace_out) if trace_out else None
     stages, parts = stage_table(trial), step_table(trial, kernels)
     return {

@@ -38,12 +38,17 @@ def witness_at(origin: str, pid: int | None = None) -> Witness | None:
 
     Raises ConfigError for a pid that is nobody's.
     """
+    found = process_at(origin, pid)
+    return None if found is None else Witness(found, places=Places(disk=user_folder()))
+
+
+def process_at(origin: str, pid: int | None = None) -> int | None:
+    """`pid`, or that of the process that answers at http://HOST:PORT; None and raises as
+    `witness_at`."""
     if pid is not None and read(pid) is None:
         raise ConfigError(f"--pid {pid}: no process of this machine has it")
     found = pid if pid is not None else pid_behind(origin)
-    return (
-        None if found in (None, os.getpid()) else Witness(found, places=Places(disk=user_folder()))
-    )
+    return None if found == os.getpid() else found
 
 
 def less_disturbed(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
 from playbooks.load.arrivals import Closed
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec, make_spec
-from playbooks.outside import answers, crosstalk, replicas, soak
+from playbooks.outside import crosstalk, quality_cases, replicas, soak
 from playbooks.steps import models
 
 SAMPLE = 200
 """Requests whose mean length stands for all."""
+ASKED_TOKENS = 100
+"""Of a golden or marked prompt of a canary with its answer, about."""
 COUNTED = 100_000
 """Requests of an open load that are counted at most."""
 
@@ -30,19 +32,28 @@ class Announcement:
     """Requests in flight at most."""
     open_loop: bool = False
     """Some arrive whether or not others are answered: more may be in flight where they are not."""
+    more: int = 0
+    """Requests on top of these where something is measured once more, or a canary stays undecided
+    for as long as it may."""
+    notes: tuple[str, ...] = ()
+    """What is disruptive, in words."""
 
     def plus(self, other: Announcement) -> Announcement:
         return Announcement(
             self.requests + other.requests, self.tokens + other.tokens,
             max(self.at_once, other.at_once), self.open_loop or other.open_loop,
+            self.more + other.more, (*self.notes, *other.notes),
         )  # fmt: skip
 
     def text(self, budget_s: float | None) -> str:
         limit = "without a time limit" if budget_s is None else f"within {budget_s / 60:.0f} min"
         once = f"at most {self.at_once} at once" if self.at_once else "as they arrive"
-        more = ", more where arrivals are open and answers late" if self.open_loop else ""
+        late = ", more where arrivals are open and answers late" if self.open_loop else ""
+        most = (f"; up to {self.requests + self.more:,} where a step is repeated or a canary stays "
+                "undecided") if self.more else ""  # fmt: skip
+        notes = "".join(f"; {note}" for note in self.notes)
         return (f"will send about {self.requests:,} requests, {self.tokens:,} tokens, {limit}; "
-                f"{once}{more}")  # fmt: skip
+                f"{once}{late}{most}{notes}")  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,20 +76,33 @@ def announced(steps: Iterable[Any], disruptive: bool = False, group: int = 1) ->
 
 
 def _load(params: models.LoadStep) -> Announcement:
-    return _of(make_spec(params.arrivals, params.lengths, requests=params.requests,
-                         duration_s=params.duration_s, seed=0))  # fmt: skip
+    """What looks slower than usual is measured once more."""
+    found = _of(make_spec(params.arrivals, params.lengths, requests=params.requests,
+                          duration_s=params.duration_s, seed=0))  # fmt: skip
+    return replace(found, more=found.requests)
 
 
 def _profile(params: models.ProfileStep) -> Announcement:
-    return _of(make_spec(params.arrivals, params.lengths, requests=params.requests, seed=0))
+    """Once more where the host disturbed it, and where it looks slower than usual."""
+    found = _of(make_spec(params.arrivals, params.lengths, requests=params.requests, seed=0))
+    return replace(found, more=3 * found.requests)
 
 
 def _canary(params: models.CanaryStep) -> Announcement:
-    """Every stage takes its least time; half of it goes to either side."""
+    """Of both sides together. Every stage takes its least time, and one with the baseline alone
+    goes before the stage with everybody."""
     from playbooks.canary.plan import parse_stages
+    from playbooks.canary.probes import CASES, MARKED
 
-    seconds = params.least_s * params.time_scale * len(parse_stages(params.stages))
-    return _of(make_spec(params.arrivals, params.lengths, duration_s=max(seconds, 1.0), seed=0))
+    shares = parse_stages(params.stages)
+    stages = len(shares) + (shares[-1] == 1.0)
+    seconds = [max(s * params.time_scale * stages, 1.0) for s in (params.least_s, params.hold_s)]
+    least, most = (_of(make_spec(params.arrivals, params.lengths, duration_s=s, seed=0))
+                   for s in seconds)  # fmt: skip
+    marked = 0 if "crosstalk" in params.waive else 2 * MARKED * (1 + len(shares))
+    asked = marked + (0 if "quality" in params.waive else 2 * CASES)
+    traffic = replace(least, more=most.requests - least.requests)
+    return traffic.plus(Announcement(asked, asked * ASKED_TOKENS, max(CASES, MARKED)))
 
 
 def _of(spec: LoadSpec) -> Announcement:
@@ -119,17 +143,27 @@ def _quality(params: models.QualityStep) -> Announcement:
     found = Announcement(marked, marked * (prompt + crosstalk.OUTPUT), crosstalk.CLIENTS)
     if params.size == "probe" and not (params.record or params.against):
         return found
-    requests, tokens = answers.size_of(params)
-    return found.plus(Announcement(requests, tokens, answers.AT_ONCE))
+    requests, tokens = quality_cases.size_of(params)
+    return found.plus(Announcement(requests, tokens, quality_cases.AT_ONCE))
 
 
 def _soak(params: models.SoakStep) -> Announcement:
-    count = params.wave * params.waves + soak.WARM_UP_WAVES * soak.AT_ONCE
+    """By time: as many as come if an answer takes a second."""
+    by_time = soak.AT_ONCE * params.duration_s if params.duration_s is not None else 0.0
+    count = max(params.wave * params.waves, int(by_time)) + soak.WARM_UP_WAVES * soak.AT_ONCE
     return Announcement(count, count * (2 * soak.PROMPT + soak.LONG // 3 + soak.OUTPUT),
                         soak.AT_ONCE)  # fmt: skip
 
 
-_STORMS = Announcement(soak.STORM + 4, soak.STORM * (2 * soak.PROMPT + soak.LONG), soak.STORM)
+_STORMS = Announcement(
+    soak.STORM + 2 * soak.REFUSED,
+    soak.STORM * (2 * soak.PROMPT + soak.LONG),
+    soak.STORM,
+    notes=(
+        f"disruptive: {soak.STORM} clients that leave at once, {soak.REFUSED} requests for a model "
+        f"that is not there, {soak.REFUSED} with a prompt of twice the model's length",
+    ),
+)
 OF_KIND: dict[type[Any], Callable[[Any], Announcement]] = {
     models.LoadStep: _load,
     models.ProfileStep: _profile,

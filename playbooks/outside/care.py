@@ -80,21 +80,21 @@ class Guard:
         if ttft_ms is not None:
             self.ttft_ms.append(ttft_ms)
 
-    def exceeded(self, seen: Snapshot | None) -> str | None:
-        """In words; None while all is within its limits."""
-        enough = len(self.failed) >= LEAST
-        values = {
-            "ttft_p99": self._ttft_p99(),
-            "error_rate": sum(self.failed) / len(self.failed) if enough else None,
-            "waiting": seen.queue.waiting if seen is not None else None,
-        }
+    def exceeded(self, seen: Snapshot | None, open_ms: Sequence[float] = ()) -> str | None:
+        """In words; None while all is within its limits. `open_ms`: how long each request that has
+        no token yet has waited: a target that hangs answers nothing."""
         for name, limit in self.limits:
-            value = values[name]
+            value = self._value(name, limit, seen, open_ms)
             if value is not None and value > limit:
                 return f"stopped by the guard {name}: {value:.4g} is above {limit:g}"
         return None
 
-    def _ttft_p99(self) -> float | None:
-        if len(self.ttft_ms) < LEAST:
-            return None
-        return sorted(self.ttft_ms)[math.ceil(0.99 * len(self.ttft_ms)) - 1]
+    def _value(
+        self, name: str, limit: float, seen: Snapshot | None, open_ms: Sequence[float]
+    ) -> float | None:
+        if name == "waiting":
+            return seen.queue.waiting if seen is not None else None
+        if name == "error_rate":
+            return sum(self.failed) / len(self.failed) if len(self.failed) >= LEAST else None
+        times = sorted((*self.ttft_ms, *(ms for ms in open_ms if ms > limit)))
+        return times[math.ceil(0.99 * len(times)) - 1] if len(times) >= LEAST else None

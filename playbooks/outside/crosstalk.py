@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from playbooks.load.prompts import fresh_seed
+from playbooks.outside.asking import Answer, Question, ask
 from playbooks.outside.site import UrlSite
-from playbooks.outside.traffic import Answer, GuardedEndpoint, Question, ask
+from playbooks.outside.traffic import GuardedEndpoint
 
 CLIENTS = 6
 OUTPUT = 24
@@ -75,7 +76,7 @@ def cross_talk(site: UrlSite, seed: int | None = None) -> tuple[CrossTalk, Guard
     answers: list[list[Answer]] = [[] for _ in clients]
     endpoint = GuardedEndpoint(site)
     for at_once in ROUNDS:
-        site.journal.next_phase()
+        endpoint.next_phase()
         order = rng.permutation(len(clients))
         questions = [Question(clients[i].prompt, OUTPUT) for i in order]
         for i, answer in zip(order, ask(endpoint, questions, at_once), strict=True):

@@ -30,7 +30,7 @@ def run_environment(site: UrlSite, params: models.EnvironmentStep, clock: StepCl
         version, _ = _get(http, site.spec.address.server + "/version")
     facts = [
         _models(models_page),
-        _version(version, seen),
+        _version(version, site, seen),
         _metrics(seen),
         _kv(seen),
         _clock(off_s),
@@ -79,11 +79,11 @@ def _models(page: Any) -> Check:
     return Check("model", PASS if names else FAIL, ", ".join(names) + room, "/v1/models")
 
 
-def _version(page: Any, seen: Snapshot) -> Check:
-    told = page.get("version") if isinstance(page, dict) else None
+def _version(page: Any, site: UrlSite, seen: Snapshot) -> Check:
+    told = site.watch.version or (page.get("version") if isinstance(page, dict) else None)
     engine = seen.source.engine
     text = f"{engine} {told}" if told else engine
-    return Check("engine", PASS if told else SKIP, text, "/version" if told else "tells no version")
+    return Check("engine", PASS if told else SKIP, text, "its API" if told else "tells no version")
 
 
 def _metrics(seen: Snapshot) -> Check:

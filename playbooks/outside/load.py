@@ -11,10 +11,11 @@ from playbooks.checkup.client_view import refused_share
 from playbooks.checkup.watched_load import host_facts, lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
-from playbooks.load.record import EMPTY, RequestRecord
+from playbooks.load.record import EMPTY, NOT_SENT, RequestRecord
 from playbooks.load.slo import Slo, parse_slo
 from playbooks.load.summary import summarize
 from playbooks.load.workload import LoadSpec, make_spec
+from playbooks.outside.care import GuardTripped
 from playbooks.outside.counters import Counters, disagreements
 from playbooks.outside.replicas import odd_replicas
 from playbooks.outside.site import UrlSite
@@ -27,8 +28,6 @@ from playbooks.steps.metrics import LOAD_FACTS
 DUE = ("refused_share", "tpot_ms", "generator_late_ms")
 """The client's own: missing, they are not excused."""
 QUEUE = ("queue_p50_ms", "queue_p90_ms", "queue_p99_ms")
-NOT_SENT = "target"
-"""Kind of failure of requests that a tripped guard held back."""
 NO_PAGE = "no metrics page of the target answers"
 
 
@@ -47,6 +46,7 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         until = len(site.watch.series)
         disagree = disagreements(before, result.records, site.watch)
         series = site.watch.series[since:until]
+    odd, stopped = _replicas(site, endpoint.tripped)
     if endpoint.tripped:  # what was then not sent has not failed
         result.records = [r for r in result.records if r.error != NOT_SENT]
     summary = summarize(result)
@@ -59,7 +59,7 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         **site.facts(),
         "inconsistent": disagree,
         "refused_share": refused_share(result.records),
-        "odd_replicas": odd_replicas(site.group) if site.replicas else (),
+        "odd_replicas": odd,
     }
     live = sum(seen.source.state == "live" for seen in series)
     note = f"{summary['requests']['sent']} requests, {live} live snapshots"
@@ -67,8 +67,18 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
     report = {"load": summary, "snapshots": len(series), "live": live}
     has_page = first.source.state == "live" or live
     silent = mostly_empty(result.records)
-    doubts = tuple(why for why in (endpoint.tripped, silent, None if has_page else NO_PAGE) if why)
+    doubts = tuple(why for why in (stopped, silent, None if has_page else NO_PAGE) if why)
     return StepOutcome(metrics, note, report, result.interrupted, _not_told(metrics), doubts)
+
+
+def _replicas(site: UrlSite, tripped: str | None) -> tuple[tuple[str, ...] | None, str | None]:
+    """Those unlike the others, and why nothing more is sent: one of them had enough already."""
+    if tripped or not site.replicas:
+        return (None if site.replicas else ()), tripped
+    try:
+        return odd_replicas(site.group), None
+    except GuardTripped as trip:
+        return None, str(trip)
 
 
 def mostly_empty(records: Sequence[RequestRecord]) -> str | None:

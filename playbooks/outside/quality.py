@@ -1,19 +1,21 @@
 """Quality from outside: cross-talk, and greedy answers held against answers of before.
 
 The target against itself is the floor and is always run: what differs between two of its own
-answers to one prompt is no change. Answers come from the golden set and from files of the user's;
-passkeys and JSON are judged by themselves. Without answers to be held against (`against`: a file
-that `record` wrote, or a second URL) nothing is said about a change.
+answers to one prompt is no change. Answers come from the golden set and from files of the user's.
+Passkeys, JSON and tool calls are judged by themselves; top log probabilities are compared where the
+target gives them. Without answers to be held against (`against`: a file that `record` wrote, or a
+second URL) nothing is said about a change.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from playbooks.outside.answers import AnswerSet, compared, gather, is_url, read, write
+from playbooks.outside.answers import AnswerSet, compared, is_url, read, write
 from playbooks.outside.crosstalk import CrossTalk, cross_talk
+from playbooks.outside.quality_cases import gather
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock, StepOutcome
@@ -57,27 +59,30 @@ def _answers(
     site: UrlSite, params: models.QualityStep, clock: StepClock, metrics: dict[str, Any],
     report: dict[str, Any], notes: list[str],
 ) -> None:  # fmt: skip
-    quick = params.size != "full"
     endpoint = GuardedEndpoint(site)
-    own = gather(site, endpoint, params, quick)
+    own = gather(site, endpoint, params)
     clock.check(2, 4)
-    again = gather(site, endpoint, params, quick, floor=True)
+    again = gather(site, endpoint, params, floor=True)
     clock.check(3, 4)
     if params.record:
         write(own, Path(params.record))
         notes.append(f"{len(own.texts)} answers recorded in {params.record}")
-    before = _reference(site, params, quick)
+    before = _reference(site, params)
     judged = compared(before, own, again)
     metrics |= judged.metrics
     metrics["unclear"] = int((judged.floor or 0.0) < LEAST_KEPT)
-    report["answers"] = {"floor": judged.floor, "gates": judged.gates, "against": params.against}
-    notes.append(judged.text)
+    report["answers"] = {
+        "floor": judged.floor, "gates": judged.gates, "against": params.against,
+        "json_valid": own.json_valid, "calls_valid": own.calls_valid, "not_told": own.untold,
+    }  # fmt: skip
+    notes += [judged.text, *own.untold]
 
 
-def _reference(site: UrlSite, params: models.QualityStep, quick: bool) -> AnswerSet | None:
+def _reference(site: UrlSite, params: models.QualityStep) -> AnswerSet | None:
     if params.against is None:
         return None
     if not is_url(params.against):
         return read(Path(params.against))
-    other = replace(site, url=params.against)
-    return gather(other, GuardedEndpoint(other), params, quick)
+    other = site.beside(params.against)
+    with other.watched():
+        return gather(other, GuardedEndpoint(other), params)

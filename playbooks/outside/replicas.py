@@ -8,33 +8,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from engine.observing.telemetry import percentiles
-from engine.remote import attach
 from engine.remote.fleet.odd import odd_ones
 from engine.snapshot import LatencyState, Snapshot
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import run_load
-from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.mix import parse_mix
 from playbooks.load.prompts import derived_seed, fresh_seed
 from playbooks.load.record import RequestRecord
+from playbooks.load.targets import TargetUnreachable
 from playbooks.load.workload import LoadSpec
+from playbooks.outside.care import GuardTripped
+from playbooks.outside.site import UrlSite
+from playbooks.outside.traffic import GuardedEndpoint
 
 TURNS, REQUESTS = 4, 4
 LENGTHS, TOKENS = "fixed:24,12", 36
 """Of each request: prompt and output, and both."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Replica:
     records: list[RequestRecord] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its metrics page and its API say; None: not told."""
+    down: str | None = None
+    """Why nothing was measured."""
 
     @property
     def measured(self) -> Snapshot:
@@ -48,24 +53,45 @@ class Replica:
         )
 
 
-def odd_replicas(specs: Sequence[EndpointSpec]) -> tuple[str, ...]:
-    """In words; () where they are alike. Raises EngineError when one does not answer."""
+def odd_replicas(group: Sequence[UrlSite]) -> tuple[str, ...]:
+    """In words; () where they are alike. Raises GuardTripped where one has had enough."""
     seed = fresh_seed()
-    replicas = {spec.base: Replica(settings=_settings(spec)) for spec in specs}
-    for turn in range(TURNS):
-        for spec in specs:
-            load = LoadSpec(
-                Closed(1), parse_mix(LENGTHS), requests=REQUESTS, seed=turn,
-                prompt_seed=derived_seed(seed, turn, 0),
-            )  # fmt: skip
-            replicas[spec.base].records.extend(run_load(Endpoint(spec), load).records)
+    with ExitStack() as stack:
+        for site in group:
+            stack.enter_context(site.watched())
+        endpoints = [GuardedEndpoint(site) for site in group]
+        replicas = {site.spec.base: Replica(settings=_settings(site)) for site in group}
+        for turn in range(TURNS):
+            for endpoint in endpoints:
+                load = LoadSpec(
+                    Closed(1), parse_mix(LENGTHS), requests=REQUESTS, seed=turn,
+                    prompt_seed=derived_seed(seed, turn, 0),
+                )  # fmt: skip
+                _ask(endpoint, load, replicas[endpoint.spec.base])
     return judge(replicas)
 
 
+def _ask(endpoint: GuardedEndpoint, load: LoadSpec, replica: Replica) -> None:
+    if replica.down is not None:
+        return
+    try:
+        result = run_load(endpoint, load)
+    except TargetUnreachable as error:
+        replica.down = str(error)
+        return
+    if endpoint.tripped:
+        raise GuardTripped(f"{endpoint.spec.base}: {endpoint.tripped}")
+    if result.interrupted:
+        raise KeyboardInterrupt
+    replica.records.extend(result.records)
+
+
 def judge(replicas: Mapping[str, Replica]) -> tuple[str, ...]:
-    found = odd_ones({name: replica.measured for name, replica in replicas.items()})
-    slow = tuple(f"{odd.replica}: {odd.text}" for odd in found)
-    return (*_failing(replicas), *slow, *_differing(replicas))
+    down = [f"{name} is down: {one.down}" for name, one in replicas.items() if one.down is not None]
+    up = {name: one for name, one in replicas.items() if one.down is None}
+    found = odd_ones({name: replica.measured for name, replica in up.items()})
+    slow = [f"{odd.replica}: {odd.text}" for odd in found]
+    return (*down, *_failing(up), *slow, *_differing(up))
 
 
 def _failing(replicas: Mapping[str, Replica]) -> list[str]:
@@ -97,14 +123,13 @@ def _differing(replicas: Mapping[str, Replica]) -> list[str]:
     return lines
 
 
-def _settings(spec: EndpointSpec) -> dict[str, Any]:
-    watched = attach(spec.base, spec.key)
-    try:
-        seen = watched.poll()
-    finally:
-        watched.stop()
+def _settings(site: UrlSite) -> dict[str, Any]:
+    """Inside its watch."""
+    seen = site.watch.look()
+    if seen.source.state != "live":
+        return {}
     return {
-        "engine": watched.engine,
+        "engine": seen.source.engine,
         "model": seen.engine.model,
         "longest context": seen.engine.max_model_len,
         "KV format": seen.kv.format,

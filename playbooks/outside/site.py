@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from engine.observing.host import Witness
 from engine.snapshot import Snapshot
 from playbooks.diagnosis import Restarts
 from playbooks.load.endpoint import EndpointSpec
-from playbooks.measure.witnessed import witness_at
+from playbooks.measure.witnessed import process_at, witness_at
 from playbooks.outside.care import Care
 from playbooks.outside.journal import Journal
 from playbooks.outside.watch import Watch
@@ -32,20 +32,29 @@ class UrlSite:
     replicas: tuple[str, ...] = ()
     """URLs of other replicas of the same service, to be held against this one."""
     journal: Journal = field(default_factory=Journal, repr=False, compare=False)
-    """Of all requests that the check has sent."""
+    """Of all requests that the check has sent, to whatever address."""
 
     @property
     def spec(self) -> EndpointSpec:
         return EndpointSpec(self.url, api=self.api, key=self.key)
 
     @property
-    def group(self) -> list[EndpointSpec]:
+    def group(self) -> list[UrlSite]:
         """All replicas, this one first."""
-        return [EndpointSpec(url, api=self.api, key=self.key) for url in (self.url, *self.replicas)]
+        return [self, *map(self.beside, self.replicas)]
+
+    def beside(self, url: str) -> UrlSite:
+        """Another engine that the same check sends to: with the same care, in the same journal."""
+        return replace(self, url=url, pid=None, replicas=())
 
     def witness(self) -> Witness | None:
         """Of its host, if that is this one. Raises ConfigError for a pid that is nobody's."""
         return witness_at(self.spec.address.origin, self.pid)
+
+    @cached_property
+    def process(self) -> int | None:
+        """Of the engine, if it is on this machine and not this process itself."""
+        return process_at(self.spec.address.origin, self.pid)
 
     @cached_property
     def watch(self) -> Watch:
@@ -62,6 +71,18 @@ class UrlSite:
         """The latest live Snapshot, if the latest is live."""
         last = self.watch.series[-1] if self.watch.series else None
         return last if last is not None and last.source.state == "live" else None
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What makes runs against it comparable; None: not told."""
+        live = self.watch.live()
+        return {
+            "url": self.spec.base,
+            "version": self.watch.version,
+            "model": live[-1].engine.model if live else None,
+            "kv_format": live[-1].kv.format if live else None,
+            "device": None,
+        }
 
     def facts(self) -> Mapping[str, Any]:
         """What every step that sends requests adds to: tail, broken streams, restarts."""

@@ -2,10 +2,11 @@
 as it was.
 
 Between two waves nothing is sent. Running and waiting must come back to nothing, KV usage to its
-floor, and the resident memory has no slope. Requests that stay while no token comes are left
-behind; requests with tokens are somebody else's, and then nothing can be said about what is left.
-Storms (many cancellations at once, prompts longer than the model takes) are disruptive: they run
-only where that was allowed.
+floor; resident memory and, of a process on this machine, open files have no slope; its counters
+rise by what was sent. Requests that stay while no token comes are left behind; requests with tokens
+are somebody else's, and then nothing can be said about what is left. Storms are disruptive and run
+only where that was allowed: many cancellations at once, and requests that must be refused (a model
+that is not there, prompts longer than the model takes).
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.observing.host import Held, held_by
 from engine.snapshot import Snapshot
 from playbooks.diagnosis import Growth
 from playbooks.load.prompts import TextPrompts, fresh_seed
+from playbooks.outside.asking import Answer, Question, ask, ask_whole
+from playbooks.outside.counters import Counters, disagreements
 from playbooks.outside.load import NO_PAGE
 from playbooks.outside.site import UrlSite
-from playbooks.outside.traffic import Answer, GuardedEndpoint, Question, ask
+from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.statistics.intervals import theil_sen
 from playbooks.steps import models
@@ -29,7 +33,9 @@ PROMPT, OUTPUT, LONG = 6, 4, 48
 """Words and tokens; a client that leaves has asked for LONG."""
 LEAVE_EVERY, LEAVE_AFTER = 3, 2
 AT_ONCE = 8
-STORM = 24
+STORM, REFUSED = 24, 4
+"""Clients that leave at once; requests of each kind that must be refused."""
+NO_MODEL = "evewatch-no-such-model"
 WARM_UP_WAVES = 2
 QUIET_S, SETTLE_S, LOOK_S = 4.0, 20.0, 0.25
 """What stays for QUIET_S without a token is left behind; tokens for SETTLE_S are others'."""
@@ -37,6 +43,7 @@ LONGEST_SENT = 16_384
 """Tokens: a model that takes more is not sent prompts beyond its length."""
 LEAST_BYTES, LEAST_RSS = 1024, 32 << 20
 LEAST_RATE, LEAST_GROWTH = 0.02, 4
+"""Of open files: one in fifty requests leaves one."""
 LEAST_USAGE = 0.02
 """Of the KV cache: less is no growth."""
 INSIDE = ("idle_pages_per_request", "entries_per_request")
@@ -51,6 +58,8 @@ class IdleLook:
     waiting: int | None
     kv_usage: float | None
     rss: int | None
+    files: int | None
+    """Open ones."""
     others: bool
     """Tokens came although nothing was asked."""
 
@@ -63,31 +72,38 @@ class IdleLook:
 def run_soak(site: UrlSite, params: models.SoakStep, clock: StepClock) -> StepOutcome:
     with site.watched():
         soak = _Soak(site, params, clock)
+        before = Counters.of(site.watch.look())
         soak.waves()
         if params.storms and site.care.disruptive:
             soak.storms()
+        disagree = disagreements(before, soak.endpoint.records, site.watch)
         soak.watch_on()
     looks, last = soak.looks, soak.looks[-1]
     grown = growth(looks)
-    slope = _slope(looks, [look.rss for look in looks])
     told = last.held is not None
+    slopes = {
+        "rss_bytes_per_request": _slope(looks, [look.rss for look in looks]),
+        "open_files_per_request": _slope(looks, [look.files for look in looks]),
+    }
     metrics: dict[str, Any] = {
         "grew": len(grown) if told else None,
         "left": last.held,
-        "rss_bytes_per_request": slope and slope[0],
+        **{name: slope and slope[0] for name, slope in slopes.items()},
         "growth": tuple(grown) if told else None,
+        "inconsistent": disagree or None,  # what a load found is not taken back
         **site.facts(),
     }
     doubts = [why for why in (soak.endpoint.tripped, None if soak.answered else "no request was "
               "answered", None if site.watch.live() else NO_PAGE) if why]  # fmt: skip
     if last.others:
         doubts.append("others use the target: what is left behind cannot be told from theirs")
-    report = {"served": soak.served, "answered": soak.answered, "refused": soak.refused,
+    report = {"served": soak.served, "answered": soak.answered,
+              "to_refuse": soak.to_refuse, "refused": soak.refused, "disagree": disagree,
               "looks": [asdict(look) for look in looks],
               "storms": params.storms and site.care.disruptive,
               "watched_s": round(site.watch.seconds, 1)}  # fmt: skip
     note = f"{soak.served} served, {len(grown)} things grew, watched {site.watch.seconds:.0f} s"
-    blind = set(INSIDE) | ({"rss_bytes_per_request"} if slope is None else set())
+    blind = {*INSIDE, *(name for name, slope in slopes.items() if slope is None)}
     return StepOutcome(metrics, note, report, not_told=frozenset(blind), doubts=tuple(doubts))
 
 
@@ -96,7 +112,7 @@ class _Soak:
         self.site, self.params, self.clock = site, params, clock
         self.endpoint = GuardedEndpoint(site)
         self.prompts = TextPrompts(fresh_seed())
-        self.served = self.answered = self.refused = 0
+        self.served = self.answered = self.to_refuse = self.refused = 0
         self.looks: list[IdleLook] = []
         self.others = False
         self._end = None if clock.left_s is None else time.monotonic() + clock.left_s
@@ -115,14 +131,17 @@ class _Soak:
             self.clock.check(min(done, params.waves), params.waves + 1)
 
     def storms(self) -> None:
-        """Many that leave at once; then prompts longer than the model takes."""
+        """Many that leave at once; then what must be refused."""
         self._send([Question(self._prompt(i), LONG, 1 + i % 3) for i in range(STORM)], STORM)
-        newest = self.site.newest
+        spec, newest = self.endpoint.spec, self.site.newest
+        asked = [spec.prompt(self._prompt(i)) | {"model": NO_MODEL} for i in range(REFUSED)]
         longest = newest.engine.max_model_len if newest is not None else None
         if longest is not None and longest <= LONGEST_SENT:
-            words = self.prompts.make(0, 2 * longest)
-            for answer in self._send([Question(words, OUTPUT)] * 4, 2):
-                self.refused += answer.error is not None
+            asked += [spec.prompt(self.prompts.make(0, 2 * longest))] * REFUSED
+        answers = ask_whole(self.endpoint, [one | {"max_tokens": OUTPUT} for one in asked], 2)
+        self.served += len(answers)
+        self.to_refuse = len(answers)
+        self.refused = sum(answer.refused for answer in answers)
         self.looks.append(self._idle())
 
     def watch_on(self) -> None:
@@ -160,13 +179,16 @@ class _Soak:
             if seen.batch.output_tokens_total != before.batch.output_tokens_total:
                 before, moved = seen, time.monotonic()
         self.others = bool(_inside(seen)) and time.monotonic() - moved < QUIET_S
-        live = seen.source.state == "live"
+        live, process = seen.source.state == "live", self.site.process
+        held = held_by(process) if process is not None else Held(None, None)
+        told = seen.memory.rss_bytes if live else None
         return IdleLook(
             self.served,
             seen.batch.running if live else None,
             seen.queue.waiting if live else None,
             seen.kv.usage if live else None,
-            seen.memory.rss_bytes if live else None,
+            held.resident_bytes if told is None else told,
+            held.open_files,
             self.others,
         )
 
@@ -190,6 +212,9 @@ def growth(looks: Sequence[IdleLook]) -> list[Growth]:
     rss = [look.rss for look in looks]
     if _rises(looks, rss, LEAST_BYTES, LEAST_RSS):
         found.append(Growth("resident memory", "memory", (_slope(looks, rss) or (0.0, 0.0))[0]))
+    files = [look.files for look in looks]
+    if _rises(looks, files, LEAST_RATE, LEAST_GROWTH):
+        found.append(Growth("open files", "container", (_slope(looks, files) or (0.0, 0.0))[0]))
     return found
 
 

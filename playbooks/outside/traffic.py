@@ -1,22 +1,24 @@
-"""The requests of a check: journalled, guarded, and within their share of the target."""
+"""How the requests of a check are sent: journalled, guarded, and within their share."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 
 from playbooks.load.endpoint import Endpoint
-from playbooks.load.loop import new_loop
-from playbooks.load.record import EMPTY, INTERRUPTED, RequestRecord, now_ns
-from playbooks.load.targets import Failed, Outgoing
+from playbooks.load.record import EMPTY, RequestRecord, now_ns
+from playbooks.load.targets import Failed
 from playbooks.outside.care import Guard, GuardTripped
 from playbooks.outside.site import UrlSite
 
-TIMEOUT_S = 120.0
+REFUSALS = ("http_400", "http_404", "http_405", "http_413", "http_415", "http_422", "http_500",
+            "http_501")  # fmt: skip
+"""How servers answer what they do not know or take, or are not set up for (llama.cpp: 500)."""
 ROOM_LOOK_S = 0.1
 ROOM_WAIT_S = 60.0
 """Without room for one request within the share: the target has too little else to do."""
@@ -28,28 +30,60 @@ class GuardedEndpoint(Endpoint):
     def __init__(self, site: UrlSite, transport: httpx.AsyncBaseTransport | None = None) -> None:
         super().__init__(site.spec, transport)
         self._site, self._guard = site, Guard(site.care.guards)
-        self._open = 0
+        self._open: dict[int, RequestRecord] = {}
+        """Requests in the target, by the identity of their records."""
         self.tripped: str | None = None
-        site.journal.next_phase()
+        self.next_phase()
+
+    def next_phase(self) -> None:
+        """What follows is sent at another load."""
+        self._phase = self._site.journal.begin(self.spec.base)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """Of the phase: those that were answered, or failed."""
+        return self._phase.records
 
     async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
+        async with self._careful(record):
+            await super().send(prepared, record)
+
+    async def whole(self, asked: Mapping[str, Any], record: RequestRecord) -> dict[str, Any]:
+        """What is asked so may be more than the target does: no guard counts a refusal."""
+        async with self._careful(record, may_refuse=True):
+            return await super().whole(asked, record)
+
+    @asynccontextmanager
+    async def _careful(
+        self, record: RequestRecord, may_refuse: bool = False
+    ) -> AsyncIterator[None]:
+        """Around one request. One that its client gave up is in no journal: nothing is known."""
         self._check()
         if self._site.care.max_share is not None:
             await self._room(record)
-        self._site.journal.add(record)
-        self._open += 1
+        self._open[id(record)] = record
         try:
-            await super().send(prepared, record)
+            yield
         except Failed as failure:
-            self._guard.take(None, failed=failure.kind != EMPTY)
+            refused = may_refuse and failure.kind in REFUSALS
+            self._took(record, failed=failure.kind != EMPTY and not refused)
+            raise
+        except asyncio.CancelledError:
+            if not record.events:  # out of time, not somebody who had read enough
+                self._guard.take(_waited_ms(record), failed=True)
             raise
         finally:
-            self._open -= 1
-        self._guard.take(record.ttft_ms, failed=False)
+            del self._open[id(record)]
+        self._took(record, failed=False)
         self._check()
 
+    def _took(self, record: RequestRecord, failed: bool) -> None:
+        self._phase.records.append(record)
+        self._guard.take(None if failed else record.ttft_ms, failed)
+
     def _check(self) -> None:
-        self.tripped = self.tripped or self._guard.exceeded(self._site.newest)
+        waiting = [_waited_ms(r) for r in self._open.values() if not r.events]
+        self.tripped = self.tripped or self._guard.exceeded(self._site.newest, waiting)
         if self.tripped:
             raise GuardTripped(self.tripped)
 
@@ -58,92 +92,25 @@ class GuardedEndpoint(Endpoint):
         end = time.monotonic() + ROOM_WAIT_S
         while not self._fits():
             if time.monotonic() > end:
-                share = self._site.care.max_share or 0.0
-                self.tripped = (f"stopped: the target runs too little else for a share of "
-                                f"{share:.0%}")  # fmt: skip
+                self.tripped = f"stopped: {self.spec.base} {self._no_room()}"
                 raise GuardTripped(self.tripped)
             await asyncio.sleep(ROOM_LOOK_S)
+            record.scheduled = record.sent = now_ns()
             self._check()
-        record.scheduled = record.sent = now_ns()
+
+    def _no_room(self) -> str:
+        seen, share = self._site.newest, self._site.care.max_share or 0.0
+        if seen is None or seen.batch.running is None:
+            return f"does not tell how many requests it runs: a share of {share:.0%} cannot be kept"
+        return f"runs too little else for a share of {share:.0%}"
 
     def _fits(self) -> bool:
-        seen, share = self._site.newest, self._site.care.max_share
+        seen, share, own = self._site.newest, self._site.care.max_share, len(self._open)
         if seen is None or seen.batch.running is None or share is None:
             return False
-        others = max(seen.batch.running - self._open, 0)
-        return self._open + 1 <= share * (others + self._open + 1)
+        others = max(seen.batch.running - own, 0)
+        return own + 1 <= share * (others + own + 1)
 
 
-@dataclass(frozen=True)
-class Question:
-    prompt: str
-    output: int
-    leave_after: int | None = None
-    """Tokens after which the client goes away; None: it stays to the end."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    text: str
-    error: str | None = None
-    detail: str | None = None
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-
-
-def ask(endpoint: GuardedEndpoint, questions: Sequence[Question], at_once: int) -> list[Answer]:
-    """Their answers, greedily, in the order of the questions, up to `at_once` at a time.
-
-    A request that fails is an answer with an error. Raises GuardTripped, and EngineError when
-    nobody answers at the address.
-    """
-
-    async def run() -> list[Answer]:
-        seats = asyncio.Semaphore(at_once)
-
-        async def one(number: int, question: Question) -> Answer:
-            async with seats:
-                return await _ask(endpoint, number, question)
-
-        async with endpoint:
-            tasks = [asyncio.create_task(one(*each)) for each in enumerate(questions)]
-            try:
-                return await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(run())
-
-
-async def _ask(endpoint: GuardedEndpoint, number: int, question: Question) -> Answer:
-    now = now_ns()
-    record = RequestRecord(number, now, 0, question.output, sent=now, text=[])
-    prepared = endpoint.prepare(Outgoing(question.prompt, question.output, False))
-    work = asyncio.create_task(endpoint.send(prepared, record))
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await (work if question.leave_after is None else _leave(work, record, question))
-    except Failed as failure:
-        if failure.kind != EMPTY:
-            record.error, record.detail = failure.kind, failure.detail
-    except TimeoutError:
-        record.error = "timeout"
-        record.detail = f"not answered in full within {TIMEOUT_S:g} s"
-    finally:
-        if not work.done():
-            record.finish_reason = INTERRUPTED
-            work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        record.ended = now_ns()
-    text = "".join(record.text or ())
-    return Answer(text, record.error, record.detail, record.prompt_tokens, record.output_tokens)
-
-
-async def _leave(work: asyncio.Task[None], record: RequestRecord, question: Question) -> None:
-    """Go away in the middle of the answer, or when it has ended before."""
-    while not work.done() and len(record.events) < (question.leave_after or 0):
-        await asyncio.wait({work}, timeout=0.005)
-    if work.done():
-        work.result()
+def _waited_ms(record: RequestRecord) -> float:
+    return (now_ns() - record.scheduled) / 1e6

@@ -31,6 +31,9 @@ class Watch:
     """How often the target's counters began again."""
     seconds: float = 0.0
     """Watched so far, up to the newest look."""
+    version: str | None = None
+    """Of the target, once it has told; None: not told."""
+    _asked: bool = field(default=False, repr=False)
     _engine: RemoteEngine | None = field(default=None, repr=False)
 
     @contextmanager
@@ -44,11 +47,10 @@ class Watch:
         begun, restarts = time.monotonic() - self.seconds, self.restarts
 
         def poll(engine: RemoteEngine) -> None:
-            while True:
+            while not ended.wait(POLL_S):
                 self._take(engine, begun, restarts)
-                if ended.wait(POLL_S):
-                    return
 
+        self._take(self._engine, begun, restarts)  # whoever is inside has a first look
         thread = threading.Thread(
             target=poll, args=(self._engine,), name="check-watch", daemon=True
         )
@@ -72,4 +74,6 @@ class Watch:
 
     def _take(self, engine: RemoteEngine, begun: float, before: int) -> None:
         self.series.append(engine.poll())
+        if not self._asked and self.series[-1].source.state == "live":
+            self._asked, self.version = True, engine.version()
         self.restarts, self.seconds = before + engine.restarts, time.monotonic() - begun

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from playbooks.checkup.site import Site
 from playbooks.diagnosis import Evidence, Usual
+from playbooks.outside.site import UrlSite
 from playbooks.reports.text import json_values
 from playbooks.runs.spec import Playbook
 from playbooks.usual import KeptRun, KeptRuns, beside, changes_since, figures_of, path_in
@@ -24,33 +26,36 @@ log = logging.getLogger("evewatch.playbooks")
 
 def run_of(
     playbook: Playbook,
-    settings: Mapping[str, Any] | None,
-    url: str | None,
+    target: Site | UrlSite,
     steps: Sequence[Mapping[str, Any]],
     evidence: Evidence,
 ) -> KeptRun:
-    """`settings` of the embedded engine, or the `url` of another."""
+    """`steps`: their rows in the report."""
     from playbooks.environment.facts import cpu
     from playbooks.optlog.provenance import provenance_of
 
     machine, environment = cpu(), provenance_of()
-    kind = json_values({  # as it comes back from the disk
+    settings = target.config.to_dict() if isinstance(target, Site) else {}
+    kind: dict[str, Any] = {
         "playbook": playbook.name,
         "steps": {step.id: asdict(step.parameters) for step in playbook.steps},
         "engine": evidence.engine or "evewatch",
-        "url": url,
-        "version": environment.pop("evewatch"),
         "machine": f"{machine.model}, {os.cpu_count()} cores",
-        **{name: (settings or {}).get(name) for name in KIND_SETTINGS},
-    })  # fmt: skip
+    }
+    if isinstance(target, UrlSite):  # this program's version is around it, and not of its kind
+        kind |= target.kind
+    else:
+        kind |= {"url": None, "version": environment.pop("evewatch")}
+        kind |= {name: settings[name] for name in KIND_SETTINGS}
     host = evidence.host
     environment |= {
         "usable cores": machine.cores if host is None or host.cores is None else host.cores,
         "compute threads": host.compute_threads if host is not None else None,
         "CPU governor": machine.governor,
     }
-    own = {k: v for k, v in (settings or {}).items() if k not in KIND_SETTINGS}
-    return KeptRun(time.time(), kind, figures_of(steps), json_values(own), environment)
+    own = {k: v for k, v in settings.items() if k not in KIND_SETTINGS}
+    kept = json_values([kind, own])  # as they come back from the disk
+    return KeptRun(time.time(), kept[0], figures_of(steps), kept[1], environment)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ def run_profile(site: Site, params: models.ProfileStep, clock: StepClock) -> Ste
     shares = {f"{row['stage']}_share": row["share"] for row in report["stages"]}
     parts = {f"{row['part']}_step_share": row["share"] for row in report["steps"]["parts"]}
     metrics = report["throughput"] | {"step_ms": report["steps"]["mean_ms"]} | shares | parts
-    return StepOutcome(metrics, "; ".join(report["hot_spots"][:1]), report)
+    doubt = report["host"]["doubt"]
+    doubts = (doubt,) if doubt else ()
+    return StepOutcome(metrics, "; ".join(report["hot_spots"][:1]), report, doubts=doubts)
 
 
 def run_load(site: Site, params: models.LoadStep, clock: StepClock) -> StepOutcome:
@@ -151,9 +153,8 @@ def run_soak(site: Site, params: models.SoakStep, clock: StepClock) -> StepOutco
         **per,
         **soak_facts(report),
     }
-    return StepOutcome(
-        metrics, f"{report['served']} served, {len(report['grew'])} things grew", report
-    )
+    note = f"{report['served']} served, {len(report['grew'])} things grew"
+    return StepOutcome(metrics, note, report)
 
 
 def run_faults(site: Site, params: models.FaultsStep, clock: StepClock) -> StepOutcome:
@@ -210,12 +211,13 @@ def run_canary(site: Site, params: models.CanaryStep, clock: StepClock) -> StepO
     if not changes:
         raise ConfigError('candidate: say what it changes, like ["token_budget=384"]')
     candidate = EngineConfig.from_dict(site.config.to_dict() | changes, "candidate")
-    return canary_outcome(site.config, candidate, params, clock, site.loaded)
+    return canary_outcome(site.config, candidate, params, clock, loaded=site.loaded)
 
 
 def canary_outcome(
-    baseline: Any, candidate: Any, params: models.CanaryStep, clock: StepClock, loaded: Any = None
+    baseline: Any, candidate: Any, params: models.CanaryStep, clock: StepClock, **more: Any
 ) -> StepOutcome:
+    """`more`: for `run_canary` of playbooks/canary/step.py."""
     from playbooks.canary import step as canary
     from playbooks.canary.events import Beat, Event
     from playbooks.canary.plan import CanaryPlan
@@ -232,8 +234,8 @@ def canary_outcome(
             clock.show(min(event.candidate, event.wanted), event.wanted)
 
     report = canary.run_canary(
-        CanaryPlan.of(params), baseline, candidate, spec, listener=show, log=clock.log,
-        loaded=loaded, stop=over,
+        CanaryPlan.of(params), baseline, candidate, spec, listener=show, log=clock.log, stop=over,
+        **more,
     )  # fmt: skip
     shares = [stage["share"] for stage in report["stages"]]
     # undecided is neither missed nor passed: without numbers its gates are inconclusive, too
@@ -242,6 +244,10 @@ def canary_outcome(
         "reached_percent": 100 * max(shares, default=0.0) if decided else None,
         "rolled_back": int(report["verdict"] == "fail") if decided else None,
     }
+    back = report["rollback"] if metrics["rolled_back"] else None
+    metrics["rollback_ms"] = back["last_request_ms"] if back else None
+    metrics["rollback_idle_ms"] = back["idle_ms"] if back else None
     cut = report["interrupted"] and over()
-    note = f"{report['verdict']}: its time is over" if cut else str(report["verdict"])
+    why = "its time is over" if cut else report["why"]
+    note = f"{report['outcome'].replace('_', ' ')}: {why}"
     return StepOutcome(metrics, note, report, report["interrupted"] and not cut)

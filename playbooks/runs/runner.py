@@ -75,6 +75,8 @@ class _PlaybookRun:
             self._announce()
             with check.target.watched() if isinstance(check.target, UrlSite) else nullcontext():
                 self._all_steps()
+            if isinstance(check.target, UrlSite):  # what a step saw that was stopped, too
+                check.evidence = check.evidence.having(check.target.facts())
             self._hold_against_usual()
             check.state = "done"
         except KeyboardInterrupt as error:
@@ -151,11 +153,7 @@ class _PlaybookRun:
         check, history = self._check, self._check.options.usual
         if history is None or check.options.inject is not None:
             return
-        where = check.target
-        settings, url = (
-            (where.config.to_dict(), None) if isinstance(where, Site) else (None, where.spec.base)
-        )
-        today = run_of(check.playbook, settings, url, check.rows, check.evidence)
+        today = run_of(check.playbook, check.target, check.rows, check.evidence)
         found = history.beside(today, check.evidence)
         if found is not None and found.slower:
             slow = {one.name.partition(".")[0] for one in found.slower}

@@ -66,12 +66,14 @@ class CheckState:
         return {row["kind"] for row in self.rows if row["verdict"] != SKIPPED}
 
     def findings(self) -> list[Finding]:
+        """Where no step set out to measure facts, what was seen on the way alone."""
         if not self.playbook.diagnose or self.state == "running":
             return []
         planned = self.view.planned(self.done, self.evidence)
         if planned and self.evidence.usual is not None:
             planned |= set(HISTORY)
-        return diagnose(self.evidence, planned) if planned else []
+        found = diagnose(self.evidence, planned)
+        return found if planned else [finding for finding in found if finding.is_problem]
 
     def verdict(self, findings: Sequence[Finding]) -> str:
         verdicts = [str(COUNTS_AS.get(row["verdict"], row["verdict"])) for row in self.rows

@@ -103,12 +103,18 @@ QUALITY: Metrics = {
     "mixed_answers": "answers that depend on who shares the batch",
     "failed_limits": "limits of the quality check that fail",
     "unclear": "1 when the check's own controls fail, else 0",
+    "json_valid": "share of the JSON cases whose answer parses and fits; of a URL",
+    "calls_valid": "share of the tool cases that call a tool there is, with arguments that fit; "
+    "of a URL",
+    "top_kld": "KL divergence of top log probabilities from those of before, beyond the floor; "
+    "of a URL",
     "suspects": "fact: K channels that stand out",
 }
 SOAK: Metrics = {
     "grew": "classes of resources, containers and objects that grow",
     "left": "resources that are held after the storms",
     "rss_bytes_per_request": "slope of the resident set",
+    "open_files_per_request": "slope of the open files; of a URL of this machine",
     "idle_pages_per_request": "slope of the pages held at idle",
     "entries_per_request": "slope of the entries of all containers",
     "growth": "fact: what grows",
@@ -120,6 +126,8 @@ FAULTS: Metrics = {
 CANARY: Metrics = {
     "reached_percent": "largest share of the traffic that the candidate had",
     "rolled_back": "1 when it was rolled back, 0 when it was promoted",
+    "rollback_ms": "from the decision to roll back to the last request that the candidate got",
+    "rollback_idle_ms": "from that decision to the end of its last request",
 }
 CHECKLIST: Metrics = {
     "failed_items": "items that fail",

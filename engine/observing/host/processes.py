@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 LISTEN = "0A"
 INTERPRETERS = ("python", "node", "java", "ruby", "perl", "bash", "sh")
 
@@ -71,6 +72,32 @@ def shown_name(pid: int, plain: str, root: Path = PROC) -> str:
         if not argument.startswith("-"):
             return f"{plain} {os.path.basename(argument)}"
     return plain
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process and its children hold."""
+
+    open_files: int | None
+    resident_bytes: int | None
+
+
+def held_by(pid: int, root: Path = PROC) -> Held:
+    """None where it may not be looked at, or is gone."""
+    members = family(pid, table(root))
+    files = [_count(root / str(one) / "fd") for one in members]
+    pages = [text_of(root / str(one) / "statm").split()[1:2] for one in members]
+    return Held(
+        None if None in files else sum(n or 0 for n in files),
+        sum(int(n) for row in pages for n in row) * PAGE if all(pages) else None,
+    )
+
+
+def _count(folder: Path) -> int | None:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return None
 
 
 def listening_pid(port: int, root: Path = PROC) -> int | None:

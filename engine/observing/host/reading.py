@@ -13,9 +13,7 @@ import psutil
 
 from engine.observing.cgroup import ROOT as CGROUP
 from engine.observing.cgroup import CpuQuota, cpu_quota
-from engine.observing.host.processes import PROC, TICKS, Process, family, table, text_of
-
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+from engine.observing.host.processes import PAGE, PROC, TICKS, Process, family, table, text_of
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,11 @@ def _sentences(report: dict[str, Any]) -> list[str]:
         found.append(report["why"])
     if back is not None:
         found.append(
-            f"After the decision {back['routed_after']} requests went to the candidate; of "
-            f"{back['in_flight']} open ones {back['finished']} ended there and "
-            f"{back['retried']} were asked again of the baseline; it was idle after "
-            f"{duration(back['idle_ms'])}, and holds {plain(back['left'])} resources"
+            f"After the decision {back['routed_after']} requests went to the candidate, the last "
+            f"after {duration(back['last_request_ms'])}; of {back['in_flight']} open ones "
+            f"{back['finished']} ended there and {back['retried']} were asked again of the "
+            f"baseline; it was idle after {duration(back['idle_ms'])}, and holds "
+            f"{plain(back['left'])} resources"
         )
     if quality is not None:
         shown = [f"{g['title']} {_value(g)}" for g in quality["gates"] if g["value"] is not None]

@@ -15,7 +15,7 @@ from playbooks.canary.router import BASELINE, CANDIDATE
 from playbooks.canary.sides import EndpointSide
 from playbooks.canary.step import SidePair, changes_between, conduct, run_canary
 from playbooks.load.arrivals import Gamma
-from playbooks.load.endpoint import EndpointSpec
+from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec
 from playbooks.measure.crosstalk import MARKS
@@ -55,7 +55,7 @@ def run(candidate, plan=PLAN, scrape=None):
     async def canary():
         sides = {}
         for name, transport in ((BASELINE, server()), (CANDIDATE, candidate)):
-            side = EndpointSide(name, SPECS[name], transport, scrape or nothing)
+            side = EndpointSide(name, Endpoint(SPECS[name], transport), scrape or nothing)
             sides[name] = await side.__aenter__()
         changes = changes_between(SPECS[BASELINE], SPECS[CANDIDATE])
         report = await conduct(plan, SidePair(sides), LOAD, changes, log=False)

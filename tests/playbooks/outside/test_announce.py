@@ -27,7 +27,10 @@ def test_storms_are_announced_where_they_are_allowed():
     step = models.SoakStep(requests=32, waves=4)
     quiet, stormy = announced([step]), announced([step], disruptive=True)
     assert quiet.requests == 32 + soak.WARM_UP_WAVES * soak.AT_ONCE
-    assert (stormy.requests, stormy.at_once) == (quiet.requests + soak.STORM + 4, soak.STORM)
+    more = soak.STORM + 2 * soak.REFUSED
+    assert (stormy.requests, stormy.at_once) == (quiet.requests + more, soak.STORM)
+    assert "disruptive: 24 clients that leave at once" in stormy.text(60.0)
+    assert "disruptive" not in quiet.text(60.0)
 
 
 def test_an_open_loop_says_that_more_may_be_in_flight():
@@ -36,7 +39,8 @@ def test_an_open_loop_says_that_more_may_be_in_flight():
     assert found.requests == 20
     assert found.text(120.0) == (
         "will send about 20 requests, 300 tokens, within 2 min; as they arrive, more where "
-        "arrivals are open and answers late"
+        "arrivals are open and answers late; up to 40 where a step is repeated or a canary stays "
+        "undecided"
     )
     assert "without a time limit" in found.text(None)
 

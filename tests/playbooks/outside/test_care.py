@@ -9,10 +9,12 @@ from engine.errors import ConfigError
 from engine.snapshot import BatchState, QueueState, Snapshot
 from load_stub import DONE, ScriptedTransport, token
 from playbooks.load.record import RequestRecord
+from playbooks.outside import asking, traffic
+from playbooks.outside.asking import Question, ask, ask_whole
 from playbooks.outside.care import LEAST, Care, Guard, GuardTripped, parse_guards, parse_share
 from playbooks.outside.load import mostly_empty
 from playbooks.outside.site import UrlSite
-from playbooks.outside.traffic import GuardedEndpoint, Question, ask
+from playbooks.outside.traffic import GuardedEndpoint
 
 
 def test_guards_and_shares_as_people_write_them():
@@ -61,7 +63,7 @@ def test_a_share_counts_the_requests_of_others(running, own, fits):
     site = UrlSite("http://h", care=Care(max_share=0.2))
     site.watch.series.append(replace(Snapshot(), batch=BatchState(running=running)))
     endpoint = GuardedEndpoint(site)
-    endpoint._open = own
+    endpoint._open = dict.fromkeys(range(own))
     assert endpoint._fits() is fits
 
 
@@ -80,3 +82,54 @@ def test_most_answers_without_text_measure_nothing():
     assert mostly_empty(records) is None and mostly_empty([]) is None
     records[3].error = "no_output"
     assert mostly_empty(records) == "4 of 6 answers have no text"
+
+
+def test_requests_that_hang_trip_it_although_nothing_is_answered():
+    guard = Guard((("ttft_p99", 100.0),))
+    assert guard.exceeded(None, [90.0] * 2 * LEAST) is None  # they may come in time yet
+    assert guard.exceeded(None, [500.0] * (LEAST - 1)) is None
+    assert "500 is above 100" in guard.exceeded(None, [500.0] * LEAST)
+
+
+def test_one_that_is_out_of_time_has_failed_and_one_whose_client_left_has_not(monkeypatch):
+    monkeypatch.setattr(asking, "TIMEOUT_S", 0.01)
+    site = UrlSite("http://h", care=Care((("error_rate", 0.0),)))
+
+    def tripped(answer, leave_after=None):
+        endpoint = GuardedEndpoint(site, ScriptedTransport(lambda body: answer))
+        endpoint.model = "m"
+        with suppress(GuardTripped):
+            ask(endpoint, [Question("hello", 4, leave_after)] * 2 * LEAST, LEAST)
+        assert endpoint.records == []
+        return bool(endpoint.tripped)
+
+    assert tripped([5.0, token("a")])
+    assert not tripped([token("a"), token("b"), 5.0], leave_after=1)
+
+
+@pytest.mark.parametrize(("status", "trips"), [(400, False), (404, False), (429, True)])
+def test_what_is_asked_in_one_piece_may_be_refused(status, trips):
+    site = UrlSite("http://h", care=Care((("error_rate", 0.0),)))
+    endpoint = GuardedEndpoint(site, ScriptedTransport(lambda body: [b"{}"], status))
+    endpoint.model = "m"
+    asked = [{"prompt": "hello", "max_tokens": 4, "tools": []}] * 2 * LEAST
+    with suppress(GuardTripped):
+        found = ask_whole(endpoint, asked, 1)
+        assert all(one.refused for one in found) is not trips
+    assert bool(endpoint.tripped) is trips
+
+
+def test_a_share_that_cannot_be_kept_says_why(monkeypatch):
+    monkeypatch.setattr(traffic, "ROOM_WAIT_S", 0.0)
+    site = UrlSite("http://h", care=Care(max_share=0.2))
+
+    def why():
+        endpoint = GuardedEndpoint(site, ScriptedTransport(lambda body: []))
+        endpoint.model = "m"
+        with pytest.raises(GuardTripped) as stopped:
+            ask(endpoint, [Question("hello", 4)], 1)
+        return str(stopped.value)
+
+    assert why().startswith("stopped: http://h does not tell how many requests it runs")
+    site.watch.series.append(replace(Snapshot(), batch=BatchState(running=2)))
+    assert why() == "stopped: http://h runs too little else for a share of 20%"

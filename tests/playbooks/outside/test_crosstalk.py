@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from playbooks.outside.asking import Answer
 from playbooks.outside.crosstalk import CLIENTS, _clients, judge
-from playbooks.outside.traffic import Answer
 
 ROUNDS = 4
 

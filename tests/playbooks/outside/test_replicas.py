@@ -10,8 +10,8 @@ import pytest
 
 from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.tampering import Refusals, SlowReplica, Tampering
-from playbooks.load.endpoint import EndpointSpec
 from playbooks.load.record import RequestRecord
+from playbooks.outside.care import Care, GuardTripped
 from playbooks.outside.replicas import Replica, judge, odd_replicas
 from playbooks.outside.site import UrlSite
 from playbooks.runs import spec
@@ -42,7 +42,7 @@ def served() -> Iterator[Served]:
 def found(served: Served, *faults: Tampering | None) -> tuple[tuple[str, ...], list[str]]:
     with ExitStack() as stack:
         urls = [stack.enter_context(FaultyProxy(served.url, fault)).url for fault in faults]
-        return odd_replicas([EndpointSpec(url) for url in urls]), urls
+        return odd_replicas([UrlSite(url) for url in urls]), urls
 
 
 def test_the_slow_one_is_named_and_equal_ones_are_not(served):
@@ -104,3 +104,21 @@ def test_one_whose_model_ended_at_once_has_not_failed():
     assert judge({"a": plain, "b": quiet}) == ()
     quiet.records[4].error = "http_503"
     assert judge({"a": plain, "b": quiet}) == ("b: 1 of 16 requests failed, none elsewhere",)
+
+
+def test_one_that_is_down_is_named_and_the_others_are_compared(served):
+    with FaultyProxy(served.url) as good, FaultyProxy(served.url) as gone:
+        pass
+    with FaultyProxy(served.url) as good:
+        odd = odd_replicas(UrlSite(good.url, replicas=(gone.url,)).group)
+    (line,) = odd
+    assert line.startswith(f"{gone.url} is down: ")
+
+
+def test_care_and_the_journal_are_those_of_the_check(served):
+    with FaultyProxy(served.url) as good, FaultyProxy(served.url, Refusals(every=2)) as bad:
+        site = UrlSite(good.url, replicas=(bad.url,), care=Care((("error_rate", 0.4),)))
+        with pytest.raises(GuardTripped, match=rf"{bad.url}: stopped by the guard error_rate"):
+            odd_replicas(site.group)
+    sent = {phase.address: len(phase.records) for phase in site.journal.phases}
+    assert sent[good.url] >= sent[bad.url] >= 10

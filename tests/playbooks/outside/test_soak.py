@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 def looks(**rising):
     """Ten looks, sixteen requests apart; `rising` are fields and what they gain each time."""
-    first = IdleLook(0, 0, 0, 0.0, 300 * MIB, others=False)
+    first = IdleLook(0, 0, 0, 0.0, 300 * MIB, 40, others=False)
     return [
         replace(first, served=16 * i, **{k: getattr(first, k) + i * v for k, v in rising.items()})
         for i in range(10)
@@ -29,6 +29,7 @@ def test_what_comes_back_has_not_grown():
         ({"running": 2}, "requests that never end"),
         ({"kv_usage": 0.02}, "KV usage at rest"),
         ({"rss": 8 * MIB}, "resident memory"),
+        ({"files": 1}, "open files"),
     ],
 )
 def test_what_rises_from_look_to_look_is_named(rising, what):
@@ -46,4 +47,7 @@ def test_one_that_stays_is_a_leak_and_others_requests_are_none():
 
 
 def test_what_is_not_told_does_not_grow():
-    assert growth([replace(look, rss=None, kv_usage=None) for look in looks(rss=9 * MIB)]) == []
+    assert (
+        growth([replace(look, rss=None, kv_usage=None, files=None) for look in looks(rss=9 * MIB)])
+        == []
+    )

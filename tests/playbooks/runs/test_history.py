@@ -68,8 +68,7 @@ def test_half_speed_is_named_with_what_changed(place, speeds):
 def test_what_is_the_same_on_the_disk_has_not_changed(place):
     """Steps with lists among their parameters come back from JSON as what they were."""
     book = spec.read(BOOK + "[[steps]]\nkind = 'quality'\n", Path("mine.toml"))
-    settings = tiny_site(Path("tiny")).config.to_dict()
-    now = run_of(book, settings, None, [], Evidence())
+    now = run_of(book, tiny_site(Path("tiny")), [], Evidence())
     kept = KeptRuns(place / "mine.json")
     kept.add(now)
     assert changes_since(kept.read()[0], now) == ()

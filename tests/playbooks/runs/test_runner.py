@@ -298,7 +298,7 @@ kind = "environment"
 def test_a_canary_ends_with_its_budget_undecided(site):
     report = run_playbook(book(CANARY), site, CheckOptions(time_budget_s=4, log=False))
     canary = report["steps"][0]
-    assert canary["reason"] == "inconclusive: its time is over"
+    assert canary["reason"] == "undecided: its time is over"
     assert canary["verdict"] == canary["gates"][0]["verdict"] == "inconclusive"
     assert canary["report"]["outcome"] == "undecided"
     assert report["state"] == "done"
