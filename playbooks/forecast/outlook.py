@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -73,9 +73,10 @@ class Outlook:
         """As it stands in a forecast's report under "traffic"; `score` reads it again. Rates are
         requests/s; None: not known."""
         low, high = self.interval()
+        begin, zone = self.start.timestamp(), self.start.tzinfo
         hours = [
             {
-                "start": (self.start + timedelta(hours=i)).isoformat(),
+                "start": datetime.fromtimestamp(begin + i * HOUR_S, zone).isoformat(),
                 "expected": float(self.rates[i]),
                 "low": float(low[i]),
                 "high": float(high[i]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class History:
 
     @property
     def end(self) -> datetime:
-        return self.start + timedelta(seconds=self.seconds)
+        return datetime.fromtimestamp(self.start.timestamp() + self.seconds, UTC)
 
     def hours(self) -> Hours:
         """By the hour: what is finer is put together, what is coarser is taken as even."""

@@ -65,6 +65,8 @@ def test_days_are_those_of_the_clocks():
     assert len(outlook.rates) == 47  # the clocks are put forward
     labels = hours_of_week(outlook.start, 47, BERLIN)
     assert outlook.rates == pytest.approx([usual(label) for label in labels], rel=0.01)
+    starts = [hour["start"][11:16] for hour in outlook.report()["hours"]]
+    assert starts[:3] == ["00:00", "01:00", "03:00"] and starts[-1] == "23:00"
     assert outlook.last_week[30] == pytest.approx(usual(labels[30]))
 
 
