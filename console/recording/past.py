@@ -13,7 +13,7 @@ from engine.errors import ConfigError
 from engine.snapshot import Snapshot, SourceState
 from playbooks.forecast.bursts import GammaGaps
 from playbooks.forecast.history.burstiness import cv_of_counts
-from playbooks.forecast.history.history import History
+from playbooks.forecast.history.history import LATENCIES, History
 from playbooks.forecast.history.read import read_history
 from playbooks.forecast.sizes import PresetSizes
 
@@ -44,8 +44,19 @@ def history_of(path: Path) -> History:
     cv = cv_of_counts(counts, slot)
     return History(
         str(path), datetime.fromtimestamp(recording.began, UTC), slot, tuple(counts), sizes,
-        bursts=None if cv is None else GammaGaps(cv), assumptions=tuple(notes),
+        bursts=None if cv is None else GammaGaps(cv), latencies=_latencies(looks[1:]),
+        assumptions=tuple(notes),
     )  # fmt: skip
+
+
+def _latencies(looks: list[Snapshot]) -> dict[str, tuple[float | None, ...]]:
+    """What the engine's recent requests had, looked at where each slot ends."""
+    return {
+        f"{name} {quantile}": tuple(
+            getattr(getattr(look.latency, name), quantile) for look in looks
+        )
+        for name, quantile in LATENCIES
+    }
 
 
 def _looks(recording: Recording, slot: float) -> Iterator[Snapshot]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.forecast.history.history import HOUR_S, History
+from playbooks.forecast.score_latency import score_latencies
 
 METHODS = {
     "forecast": "expected",
@@ -42,9 +43,10 @@ class Hour:
         return bool(self.row["low"] <= self.came <= self.row["high"])
 
 
-def score(traffic: dict[str, Any], history: History) -> dict[str, Any]:
-    """`traffic`: of a forecast's report; `history`: what came. Raises ConfigError when they have
-    no hour in common."""
+def score(report: Any, history: History) -> dict[str, Any]:
+    """`report`: of a forecast; `history`: what came. Raises ConfigError when it is no forecast of
+    a history, or they have no hour in common."""
+    traffic = forecast_in(report)
     came = history.hours()
     known = [Hour(row, came.at(_middle(row))) for row in traffic["hours"]]
     hours = [hour for hour in known if not math.isnan(hour.came)]
@@ -62,6 +64,7 @@ def score(traffic: dict[str, Any], history: History) -> dict[str, Any]:
         "level": traffic["level"],
         "coverage": coverage,
         "methods": methods,
+        "latencies": score_latencies(_scenario_hours(report), history),
         "warnings": _warnings(methods, coverage, len(hours), traffic["level"]),
         "assumptions": list(history.assumptions),
         "hours": [_row(hour) for hour in hours],
@@ -78,9 +81,15 @@ def forecast_in(report: Any) -> dict[str, Any]:
     return dict(traffic)
 
 
-def newest_overlapping(reports: Iterable[Any], history: History) -> dict[str, Any] | None:
-    """Of kept reports, the newest first: the traffic of the first that has an hour in common with
-    what came."""
+def _scenario_hours(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of what there was, the first scenario."""
+    scenarios = report.get("scenarios") or [{}]
+    return list(scenarios[0].get("hours", ()))
+
+
+def newest_overlapping(reports: Iterable[Any], history: History) -> Any:
+    """Of kept reports, the newest first: the first that has an hour in common with what came, or
+    None."""
     came = history.hours()
     for report in reports:
         try:
@@ -88,7 +97,7 @@ def newest_overlapping(reports: Iterable[Any], history: History) -> dict[str, An
         except ConfigError:
             continue
         if not all(math.isnan(came.at(_middle(row))) for row in traffic["hours"]):
-            return traffic
+            return report
     return None
 
 

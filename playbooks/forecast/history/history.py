@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 
 import numpy as np
@@ -16,6 +16,12 @@ from playbooks.forecast.sizes import Sizes
 HOUR_S = 3600.0
 LONGEST_S = 86_400.0
 """Of a slot: a day. What is counted by the week says nothing about a day."""
+
+LATENCIES = tuple(
+    (name, quantile)
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms")
+    for quantile in ("p50", "p90", "p99")
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,9 @@ class History:
     block_tokens: int = 512
     """Of each part of a size's prefix."""
     bursts: Bursts | None = None
+    latencies: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Of each slot, in milliseconds, by metric and quantile ("ttft_ms p50"): where requests were
+    watched, and not only counted."""
     assumptions: tuple[str, ...] = ()
     """What had to be assumed to read it, in sentences."""
 

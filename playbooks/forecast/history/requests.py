@@ -59,6 +59,12 @@ def of_requests(
         start = datetime(2024, 1, 1, tzinfo=UTC)
         notes.append("its times are of no calendar: it is taken to begin on a Monday at 0:00")
     return History(
-        name, start, slot, tuple(map(float, counts)), SampledSizes(tuple(kept), Path(name).name),
-        block_tokens or 512, bursts_of(times), tuple(notes),
-    )  # fmt: skip
+        name,
+        start,
+        slot,
+        tuple(map(float, counts)),
+        SampledSizes(tuple(kept), Path(name).name),
+        block_tokens or 512,
+        bursts_of(times),
+        assumptions=tuple(notes),
+    )

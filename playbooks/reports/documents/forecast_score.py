@@ -38,6 +38,13 @@ def score_document(report: dict[str, Any]) -> Document:
         [[_clock(h), h["expected"], h["low"], h["high"], h["came"], h["error"], h["last_week"],
           ", ".join(h["special"])] for h in hours],
     )  # fmt: skip
+    latencies = Table(
+        "Latencies, median of the hours",
+        [Column("metric"), Column("hours", whole, True), Column("off by", percent, True),
+         Column("too high", change, True), Column("in the interval", percent, True)],
+        [[row["metric"], row["hours"], row["error"], row["bias"], row["inside"]]
+         for row in report["latencies"]],
+    )  # fmt: skip
     return Document(
         "What the forecast was worth",
         [
@@ -46,7 +53,7 @@ def score_document(report: dict[str, Any]) -> Document:
             f"{percent(report['coverage'])} of the hours lay in their {report['level']:.0%} "
             "interval",
         ],
-        tables=[methods, by_hour],
+        tables=[methods, *([latencies] if latencies.rows else []), by_hour],
         full=by_hour,
         charts=[_chart(hours)],
         sentences=report["assumptions"],

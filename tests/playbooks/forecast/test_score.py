@@ -1,6 +1,7 @@
 """A forecast beside what came."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,14 +17,14 @@ from report_schemas import violations
 START = datetime(2026, 12, 24, tzinfo=UTC)
 
 
-def traffic(expected, low=0.8, high=1.2, last_value=3.0, last_week=None):
+def forecast(expected, low=0.8, high=1.2, last_value=3.0, last_week=None):
     hours = [
         {"start": (START + timedelta(hours=i)).isoformat(), "expected": rate, "low": rate * low,
          "high": rate * high, "last_value": last_value,
          "last_week": rate if last_week is None else last_week[i], "special": []}
         for i, rate in enumerate(expected)
     ]  # fmt: skip
-    return {"start": START.isoformat(), "level": 0.8, "hours": hours}
+    return {"traffic": {"start": START.isoformat(), "level": 0.8, "hours": hours}}
 
 
 def came(rates, start=START):
@@ -32,7 +33,7 @@ def came(rates, start=START):
 
 
 def test_errors_by_hour_and_in_all():
-    found = score(traffic([1.0, 2.0, 4.0, 9.0]), came([1.0, 2.5, 2.0, None]))
+    found = score(forecast([1.0, 2.0, 4.0, 9.0]), came([1.0, 2.5, 2.0, None]))
     assert found["hours_scored"] == 3 and found["hours_forecast"] == 4
     assert [hour["error"] for hour in found["hours"]] == pytest.approx([0, -0.2, 1.0])
     assert [hour["inside"] for hour in found["hours"]] == [True, False, False]
@@ -46,7 +47,7 @@ def test_errors_by_hour_and_in_all():
 
 def test_what_a_naive_forecast_did_better_is_said():
     rates = [2.0] * 24
-    found = score(traffic([1.0] * 24, last_value=2.0, last_week=[None] * 24), came(rates))
+    found = score(forecast([1.0] * 24, last_value=2.0, last_week=[None] * 24), came(rates))
     assert found["methods"][2] == {"name": "same hour last week", "hours": 0, "error": None,
                                    "bias": None, "peak_error": None}  # fmt: skip
     nearer, narrow = found["warnings"]
@@ -58,7 +59,7 @@ def test_what_a_naive_forecast_did_better_is_said():
 
 
 def test_hours_without_requests_have_no_relative_error():
-    found = score(traffic([1.0]), came([0.0, 1.0]))
+    found = score(forecast([1.0]), came([0.0, 1.0]))
     assert found["hours"][0]["error"] is None and found["methods"][0]["error"] is None
     assert of_score(found)[0].title == (
         "Forecast of 2026-12-24: nothing came, 0% of the hours in their 80% interval"
@@ -69,16 +70,32 @@ def test_an_outlook_is_scored_as_it_stands_in_a_report():
     past = History("past", START - timedelta(days=21), 3600.0, (3600.0,) * 21 * 24)
     outlook = make_outlook(past, days=1)
     report = {"traffic": outlook.report()}
-    found = score(forecast_in(report), came([1.0] * 24))
+    found = score(report, came([1.0] * 24))
     assert found["methods"][0]["error"] == pytest.approx(0, abs=1e-6) and found["coverage"] == 1.0
     assert not violations(found, "forecast_score")
     shown = document(found)
     assert len(shown.tables[1].rows) == 24 and shown.charts
 
 
+def test_latencies_are_scored_where_both_know_them():
+    said = forecast([1.0, 1.0])
+    of_hours = [
+        {"at": hour["start"], "ttft_ms": {"p50": {"value": 100.0, "low": 90.0, "high": high}}}
+        for hour, high in zip(said["traffic"]["hours"], (110.0, 130.0), strict=True)
+    ]
+    said["scenarios"] = [{"hours": of_hours}]
+    seen = came([1.0, 1.0])
+    seen = replace(seen, latencies={"ttft_ms p50": (80.0, 125.0), "e2e_ms p99": (1.0, 1.0)})
+    assert score(said, seen)["latencies"] == [
+        {"metric": "ttft_ms p50", "hours": 2, "error": pytest.approx(0.225),
+         "bias": pytest.approx(0.025), "inside": 0.5},
+    ]  # fmt: skip
+    assert not violations(score(said, seen), "forecast_score")
+
+
 def test_another_time_is_refused_with_both():
     with pytest.raises(ConfigError) as caught:
-        score(traffic([1.0]), came([1.0], START + timedelta(days=1)))
+        score(forecast([1.0]), came([1.0], START + timedelta(days=1)))
     assert str(caught.value) == (
         "came.csv: no hour of the forecast came in it: it holds 2026-12-25 00:00 to "
         "2026-12-25 01:00 UTC, the forecast is of 2026-12-24 00:00 to 2026-12-24 01:00 UTC"
@@ -92,17 +109,17 @@ def test_what_is_no_forecast(report):
 
 
 def test_the_newest_forecast_of_that_time_is_found():
-    old, new = traffic([1.0]), traffic([2.0])
-    later = traffic([3.0])
-    for hour in later["hours"]:
+    old, new = forecast([1.0]), forecast([2.0])
+    later = forecast([3.0])
+    for hour in later["traffic"]["hours"]:
         hour["start"] = (START + timedelta(days=9)).isoformat()
-    kept = [{"traffic": later}, {"x": 1}, {"traffic": new}, {"traffic": old}]
+    kept = [later, {"x": 1}, new, old]
     assert newest_overlapping(kept, came([1.0])) == new
     assert newest_overlapping(kept[:2], came([1.0])) is None
 
 
 def test_past_scores_say_how_right_forecasts_were():
-    found = score(traffic([1.0, 1.0]), came([1.0, 2.0]))
+    found = score(forecast([1.0, 1.0]), came([1.0, 2.0]))
     (row,) = past_scores([found])
     assert row["forecast"] == pytest.approx(1 / 3) and row["coverage"] == 0.5
     assert not math.isnan(row["last_value"])
