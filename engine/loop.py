@@ -7,6 +7,7 @@ cost model) and whose time passes (the machine's, or a virtual one). No torch.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped
@@ -61,6 +62,8 @@ class Loop:
         self.bound_by: str | None = None
         self.round_began = self.clock.ns()
         """From any thread: a step that never ends has an old one."""
+        self.on_step: Callable[[Plan, StepRecord], None] | None = None
+        """Told of every step that computed, when it is over: whoever learns what steps cost."""
         self.observer = Observer(self)
 
     # --- the round --------------------------------------------------------------------
@@ -169,13 +172,19 @@ class Loop:
         return sampled
 
     def _record(self, plan: Plan, record: StepRecord) -> None:
-        scheduler, telemetry = self.scheduler, self.telemetry
         record.end = self.clock.ns()
-        record.running, record.waiting = len(plan.items), len(scheduler.waiting)
+        record.running, record.waiting = len(plan.items), len(self.scheduler.waiting)
         record.bound_by = plan.bound_by
+        self.note_step(record, self.scheduler.tokens_in_cache)
+        if self.on_step is not None:
+            self.on_step(plan, record)
+
+    def note_step(self, record: StepRecord, tokens_in_cache: int) -> None:
+        """A step is over: telemetry hears of it, and the moving cap looks at it."""
+        telemetry = self.telemetry
         telemetry.step(record)
-        telemetry.kv_bytes += self.compute.facts.kv.in_use(scheduler.pool)
-        telemetry.kv_tokens += scheduler.tokens_in_cache
+        telemetry.kv_bytes += self.compute.facts.kv.in_use(self.scheduler.pool)
+        telemetry.kv_tokens += tokens_in_cache
         decoded = record.total_ms if record.decode_tokens else None
         self.controls.move_cap(record.end, record.running, decoded)
 

@@ -34,6 +34,7 @@ HEADINGS = {
         "sweep": "how large the batch should be",
         "compare": "what one change does",
         "quality": "whether a KV format changes the answers",
+        "forecast": "what the coming days will be like, in virtual time",
     },
     "Check": {
         "check": "run a playbook: steps, gates, diagnosis",

@@ -41,9 +41,9 @@ class Histogram:
         self._row = np.zeros(len(edges) + 2)
         """Values in each bucket, above the last edge, and the sum of all values."""
 
-    def add(self, value: float) -> None:
-        self._row[bisect_left(self.edges, value)] += 1
-        self._row[-1] += value
+    def add(self, value: float, times: int = 1) -> None:
+        self._row[bisect_left(self.edges, value)] += times
+        self._row[-1] += value * times
 
     def read(self) -> tuple[list[tuple[float, float]], float]:
         """((edge, values up to it) …, the last edge infinite) and the sum; from any thread."""

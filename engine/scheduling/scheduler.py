@@ -145,6 +145,11 @@ class Scheduler:
         return bool(self.running) or (bool(self.waiting) and not self.paused)
 
     @property
+    def next_deadline(self) -> int | None:
+        """The earliest (ns) that may end somebody; None: there is none."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    @property
     def preemption_tax(self) -> float:
         """Recomputed over useful tokens."""
         return self.recomputed_tokens / self.useful_tokens if self.useful_tokens else 0.0

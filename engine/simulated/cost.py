@@ -10,11 +10,12 @@ from typing import Protocol
 from engine.request import Request
 from engine.scheduling.plan import Computed, KvFacts, ModelFacts, Plan
 from engine.simulated.clock import VirtualClock
+from engine.simulated.work import StepWork, work_of
 
 
 class StepCost(Protocol):
-    def __call__(self, plan: Plan) -> int:
-        """Nanoseconds that computing `plan` takes."""
+    def __call__(self, work: StepWork) -> int:
+        """Nanoseconds that a step takes."""
         ...
 
 
@@ -37,14 +38,10 @@ class LinearCost:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
-    def __call__(self, plan: Plan) -> int:
-        decode = context = tokens = 0
-        for request, start, count, samples, _ in plan.items:
-            tokens += count
-            context += start + count
-            decode += samples and bool(request.output_ids)
-        spent = self.floor + self.context_token * context
-        spent += self.decode_token * decode + self.prompt_token * (tokens - decode)
+    def __call__(self, work: StepWork) -> int:
+        spent = self.floor + self.context_token * work.held
+        spent += self.decode_token * work.decodes
+        spent += self.prompt_token * (work.tokens - work.decodes)
         return int(spent * self._random.uniform(1 - self.spread, 1 + self.spread))
 
 
@@ -54,7 +51,7 @@ class RecordedCost:
     def __init__(self, times: Iterable[int]) -> None:
         self._times = iter(times)
 
-    def __call__(self, plan: Plan) -> int:
+    def __call__(self, work: StepWork) -> int:
         spent = next(self._times, None)
         if spent is None:
             raise ValueError("the record has no more steps")
@@ -75,8 +72,8 @@ def kv_facts(
 
 
 def made_up(request: Request) -> int:
-    """A token that no other request has at this place: only what is equal shares pages."""
-    return hash((request.number, len(request.output_ids))) & 0x7FFF
+    """A token of its own for each request: only what is equal shares pages."""
+    return request.number & 0x7FFF
 
 
 class CostCompute:
@@ -94,23 +91,40 @@ class CostCompute:
         facts: ModelFacts,
         cost: StepCost,
         clock: VirtualClock,
+        page_tokens: int,
         token: Callable[[Request], int] = made_up,
         eos_ids: frozenset[int] = frozenset(),
         words: Sequence[str] = (),
     ) -> None:
         self.facts, self.eos_ids = facts, eos_ids
-        self._cost, self._clock, self._token, self._words = cost, clock, token, words
+        self._cost, self._clock, self._token = cost, clock, token
+        self.page_tokens, self.words = page_tokens, words
 
     def run(self, plan: Plan) -> Computed:
-        spent = self._cost(plan)
-        self._clock.advance(spent)
+        spent = self.spend(work_of(plan.items, self.page_tokens))
         rows = [item.request for item in plan.items if item.samples]
-        tokens: list[tuple[Request, int | None]] = [(row, self._token(row)) for row in rows]
+        return Computed([(row, self._token(row)) for row in rows], (), *spent)
+
+    def spend(self, work: StepWork) -> tuple[int, int, int]:
+        """Let the time of such a step pass: ns of building, computing and sampling."""
+        spent = self._cost(work)
+        self._clock.advance(spent)
         build, sample = int(spent * self.BUILD), int(spent * self.SAMPLE)
-        return Computed(tokens, (), build, spent - build - sample, sample)
+        return build, spent - build - sample, sample
+
+    def next_tokens(self, request: Request, count: int) -> list[int]:
+        """Append the request's next tokens to it; gives them."""
+        if self._token is made_up:
+            tokens = [made_up(request)] * count
+            request.output_ids += tokens
+            request.num_tokens += count
+            return tokens
+        for _ in range(count):
+            request.append(self._token(request))
+        return request.output_ids[-count:] if count else []
 
     def detokenizer(self) -> Words:
-        return Words(self._words)
+        return Words(self.words)
 
 
 class Words:

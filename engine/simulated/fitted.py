@@ -4,40 +4,9 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from engine.scheduling.plan import Plan, PlanItem
-
-
-class StepWork(NamedTuple):
-    """What a step computes, as far as its time depends on it."""
-
-    tokens: int
-    rows: int
-    """Each of them has its logits computed."""
-    context: int
-    """Tokens that rows of one token read, their own included."""
-    chunk_context: int
-    """The same of rows with more tokens: each of these reads all before it, and itself."""
-    sealed: int
-    """Pages that fill up."""
-
-
-def work_of(items: Iterable[PlanItem], page_tokens: int) -> StepWork:
-    tokens = rows = context = chunks = sealed = 0
-    for _, start, count, _, _ in items:
-        rows += 1
-        tokens += count
-        end = start + count
-        if count == 1:
-            context += end
-            sealed += not end % page_tokens
-        else:
-            chunks += count * start + count * (count + 1) // 2
-            sealed += end // page_tokens - start // page_tokens
-    return StepWork(tokens, rows, context, chunks, sealed)
+from engine.simulated.work import StepWork
 
 
 @dataclass(frozen=True)
@@ -80,17 +49,16 @@ class FittedCost:
     def __init__(
         self,
         coefficients: CostCoefficients,
-        page_tokens: int,
         ratios: tuple[float, ...] = (),
         *,
         speed: float = 1.0,
         seed: int = 0,
     ) -> None:
-        self._coefficients, self._page_tokens = coefficients, page_tokens
+        self._coefficients = coefficients
         self._ratios, self._speed = ratios or (1.0,), speed
         self._draw = random.Random(seed).random
 
-    def __call__(self, plan: Plan) -> int:
-        spent = self._coefficients.of(work_of(plan.items, self._page_tokens)) / self._speed
+    def __call__(self, work: StepWork) -> int:
         ratios = self._ratios
-        return max(1, int(spent * ratios[int(self._draw() * len(ratios))]))
+        ratio = ratios[int(self._draw() * len(ratios))]
+        return max(1, int(self._coefficients.of(work) * ratio / self._speed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 from engine.config import EngineConfig
@@ -13,6 +14,7 @@ from engine.scheduling.assemble import make_scheduler
 from engine.scheduling.plan import ModelFacts
 from engine.simulated.clock import VirtualClock
 from engine.simulated.cost import CostCompute, StepCost, made_up
+from engine.simulated.leap import Leaper
 from engine.stream import Stream
 
 COLLECT_NS = 2_000_000
@@ -37,11 +39,15 @@ class Replica:
         token: Callable[[Request], int] = made_up,
         eos_ids: frozenset[int] = frozenset(),
         words: Sequence[str] = (),
+        leaps: bool = True,
     ) -> None:
+        """`leaps`: steps between two events are made without a plan each, the same ones."""
         self.clock = clock or VirtualClock()
         scheduler = make_scheduler(config, pages, config.max_batch, max_model_len)
-        compute = CostCompute(facts, cost, self.clock, token, eos_ids, words)
+        page_tokens = scheduler.pool.page_tokens
+        compute = CostCompute(facts, cost, self.clock, page_tokens, token, eos_ids, words)
         self.loop = Loop(scheduler, compute, self.clock, config)
+        self._leaper = Leaper(self.loop, compute, self.clock) if leaps else None
         self._coming: list[tuple[int, int, Request]] = []
         """(when, number, who), a heap."""
         self._numbers = itertools.count(1)
@@ -78,7 +84,7 @@ class Replica:
     def run_until(self, moment: int) -> None:
         """Live on to `moment` (ns). A step that began before it is finished."""
         while self.clock.ns() < moment:
-            if not self._step():
+            if not self._step(moment):
                 self._wait(moment)
 
     def run(self) -> None:
@@ -90,10 +96,13 @@ class Replica:
                 return
             self._wait(None)
 
-    def _step(self) -> bool:
+    def _step(self, moment: float = math.inf) -> bool:
+        """One step, or a run of steps before `moment` in which nobody comes."""
         while self._coming and self._coming[0][0] <= self.clock.ns():
             self.loop.admit(heapq.heappop(self._coming)[2])
-        return self.loop.step()
+        comes = self._coming[0][0] if self._coming else math.inf
+        leapt = self._leaper is not None and self._leaper.leap(min(moment, comes))
+        return leapt or self.loop.step()
 
     def _wait(self, moment: int | None) -> None:
         """Nothing to compute: on to `moment`, or until somebody comes or a batch may start."""

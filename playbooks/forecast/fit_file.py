@@ -7,26 +7,46 @@ machine is refused: a forecast of the wrong engine is worse than none.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from checklists.tomlfile import STRICT, FieldError, checked
+from checklists.tomlfile import STRICT, checked
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from engine.paths import replace_file
+from engine.paths import private_folder, replace_file, user_folder
 from engine.scheduling.plan import ModelFacts
 from engine.simulated.clock import VirtualClock
 from engine.simulated.fitted import CostCoefficients, FittedCost
 from engine.simulated.replica import Replica
+from playbooks.optlog.provenance import config_hash, version_of
 from playbooks.reports.text import json_values
 
 SCHEMA = 1
-KIND = "forecast_fit"
+KIND = "fit"
 FIXED = ("model", "kv_format", "page_tokens", "outlier_channels", "zero_point", "kernels")
 """Settings that a fit is of: another value is another engine."""
 ANY_TOKEN = 1 << 62
 """A vocabulary without end: made-up prompts number their tokens as they like."""
+
+
+def own_path(config: EngineConfig) -> Path:
+    """Where the fit of these settings is kept."""
+    settings = {name: getattr(config, name) for name in FIXED}
+    return user_folder() / "fits" / f"{config_hash(settings)}.json"
+
+
+def url_path(url: str) -> Path:
+    """Where the fit of what serves there is kept."""
+    return user_folder() / "fits" / f"{config_hash({'url': url})}.json"
+
+
+def this_machine() -> str:
+    """Processor and cores, in the words of a fingerprint."""
+    from playbooks.environment.facts import cpu
+
+    return f"{cpu().model}, {os.cpu_count()} cores"
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,8 @@ class Fit:
     drift: float = 0.0
     """Standard deviation of a run's speed around the fit's (a share)."""
     held_out: HeldOut | None = None
+    arrival_ns: int = 0
+    """From sending a request until it is queued: network, HTTP, tokenizer."""
     when: float = 0.0
     """Unix seconds."""
     notes: tuple[str, ...] = field(default=())
@@ -89,17 +111,17 @@ class Fit:
         return EngineConfig.from_dict(self.settings, "fit")
 
     def pages_of(self, config: EngineConfig) -> int:
-        """Of a pool in the same memory: a larger batch needs more open slabs, and leaves fewer."""
+        """Of a pool in the same memory, or in kv_memory if that is another: a larger batch needs
+        more open slabs and leaves fewer. Raises ConfigError where none is left."""
         kv, before = self.facts.kv, self.config
-        slabs = config.max_batch - before.max_batch
-        memory = self.pages * kv.page_bytes - slabs * kv.slab_bytes
-        if config.kv_memory is not None and before.kv_memory is not None:
-            memory += config.kv_memory - before.kv_memory
-        pages = memory // kv.page_bytes if kv.page_bytes else self.pages
-        if pages < 1:
+        others = kv.pool_bytes - self.pages * kv.page_bytes
+        others += (config.max_batch - before.max_batch) * kv.slab_bytes
+        own = config.kv_memory if config.kv_memory != before.kv_memory else None
+        pages = ((own or kv.pool_bytes) - others) // kv.page_bytes
+        if pages < config.max_batch:
             raise ConfigError(
-                f"max_batch: {config.max_batch} open pages leave no room in the fit's KV memory; "
-                "lower it, or raise kv_memory"
+                f"max_batch: {config.max_batch} rows need a page each, and the KV memory has room "
+                f"for {max(pages, 0)}; lower it, or raise kv_memory"
             )
         return pages
 
@@ -112,6 +134,20 @@ class Fit:
                 raise ConfigError(
                     f"{name}: the fit is of {mine!r} and {asked!r} is asked for; "
                     f"make one of that with `evewatch forecast fit --set {name}={asked}`"
+                )
+
+    def refuse_elsewhere(self) -> None:
+        """Raises ConfigError where another machine, or another version, was measured."""
+        mine = self.fingerprint
+        if mine.url is not None:
+            return
+        here = (("machine", mine.machine, this_machine()),
+                ("version", mine.version, version_of("evewatch")))  # fmt: skip
+        for what, measured, now in here:
+            if measured != now:
+                raise ConfigError(
+                    f"the fit was measured on another {what} ({measured}; here it is {now}); "
+                    "make one here with `evewatch forecast fit`"
                 )
 
     def replica(
@@ -130,7 +166,7 @@ class Fit:
         config = config or self.config
         self.refuse(config)
         longest = min(config.max_model_len or self.max_model_len, self.max_model_len)
-        cost = FittedCost(self.cost, config.page_tokens, self.ratios, speed=speed, seed=seed)
+        cost = FittedCost(self.cost, self.ratios, speed=speed, seed=seed)
         facts = replace(self.facts, vocab=ANY_TOKEN)
         return Replica(
             config, facts, cost,
@@ -141,6 +177,7 @@ class Fit:
         """Raises ConfigError."""
         data = {"schema": SCHEMA, "kind": KIND, **asdict(self)}
         try:
+            private_folder(path.parent)
             replace_file(path, (json.dumps(json_values(data), indent=1) + "\n").encode())
         except OSError as error:
             raise ConfigError(f"fit {path}: cannot be written ({error.strerror})") from error
@@ -159,9 +196,11 @@ def load(path: Path) -> Fit:
     if data.pop("schema", None) != SCHEMA:
         raise _wrong(path, "is of another version of the format")
     try:
-        return checked(Fit, data)
-    except FieldError as error:
+        fit = checked(Fit, data)
+        assert fit.config  # raises for settings that this version does not know
+    except ConfigError as error:
         raise _wrong(path, str(error)) from None
+    return fit
 
 
 def _wrong(path: Path, why: str) -> ConfigError:

@@ -22,7 +22,7 @@ def provenance_of(config: EngineConfig | dict[str, Any] | None = None) -> dict[s
     """Facts that a later reader needs to tell whether a result still applies. No torch."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: version_of(name) for name in PACKAGES},
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cores": os.cpu_count(),
@@ -65,7 +65,8 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """As it is installed; None: it is not."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -264,3 +264,17 @@ class BenchWork:
     workload: Annotated[
         str | None, Option('Requests from a JSON list of {"prompt", "out"} instead')
     ] = None
+
+
+@dataclass(frozen=True)
+class FitWork:
+    """No step of a playbook: what `evewatch forecast fit` is told."""
+
+    __pydantic_config__ = STRICT
+    duration_s: Annotated[
+        float, Gt(0), Le(1e5), Time(), Option("Seconds of load, all of it", flag="--duration")
+    ] = 240.0
+    rounds: Annotated[
+        int, Ge(2), Le(20), Option("Times that every load is run; each round judges the others")
+    ] = 3
+    seed: Seed = 0

@@ -19,7 +19,9 @@ FACTS = ModelFacts("simulated", "none", "none", 300, 1000, kv_facts(64, 16, 100.
 def replica(cost=None, pages=64, max_model_len=512, **settings):
     config = EngineConfig(**{"max_batch": 8, "token_budget": 32} | settings)
     cost = cost or LinearCost(10e6, 0.1e6, 1e6, 100.0, spread=0.2)
-    return Replica(config, FACTS, cost, pages=pages, max_model_len=max_model_len)
+    return Replica(
+        config, FACTS, cost, pages=pages, max_model_len=max_model_len, leaps=False
+    )  # every step is planned, for those who look at plans
 
 
 def noted(scheduler):
