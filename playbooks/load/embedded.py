@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from contextlib import suppress
 
@@ -11,15 +10,12 @@ from engine.core import Engine
 from engine.errors import EngineError
 from playbooks.load.arrivals import unit_gaps
 from playbooks.load.mix import Preset
+from playbooks.load.pace import FollowingPace, Pace, SteadyPace
 from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.targets import EmbeddedTarget, Failed, Outgoing
 
-RATE_START = 2.0
-RATE_LIMITS = (0.05, 50.0)
-STEP_UP, STEP_DOWN = 1.05, 0.85
-CATCH_UP_S = 1.0
-"""A longer stall is not made up for in one burst."""
-HELD_LOOK_S = 0.1
+LOOK_S = 0.1
+"""At most between two looks at what is under way."""
 SHARE_OF_LIMIT = 0.8
 """Prompt and output together stay below this share of the longest request that fits."""
 
@@ -27,9 +23,9 @@ SHARE_OF_LIMIT = 0.8
 class BackgroundLoad:
     """Poisson arrivals of random prompts on a thread of its own, until stopped.
 
-    `rate` in requests/s; None follows what is under way, so that any machine is kept busy
-    without drowning: a little faster while the batch has room, slower while many wait. The prompts
-    are random tokens, unique, and outputs run to their drawn length.
+    `rate` in requests/s; None follows what is under way (FollowingPace), so that any machine is
+    kept busy without drowning. The prompts are random tokens, unique, and outputs run to their
+    drawn length.
     """
 
     def __init__(
@@ -39,11 +35,12 @@ class BackgroundLoad:
         self._rate, self._seed = rate, seed
         self._thread = threading.Thread(target=self._run, name="evewatch-load", daemon=True)
         self._stopped = self._held = False
-        self._open = 0
+        self._under_way = 0
         """Requests sent and not ended."""
+        self._changed = asyncio.Event()
+        """One has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._driver: asyncio.Task[None] | None = None
-        self.current_rate = rate or RATE_START
 
     def start(self) -> None:
         self._thread.start()
@@ -75,32 +72,51 @@ class BackgroundLoad:
             await self._send(target, open_requests)
 
     async def _send(self, target: EmbeddedTarget, open_requests: asyncio.TaskGroup) -> None:
-        prompts = target.prompts(self._seed, 0)
-        due = now_ns()
-        pairs, gaps = self._lengths.pairs(self._seed), unit_gaps(self._seed)
-        for index, (prompt, output), gap in zip(itertools.count(), pairs, gaps, strict=False):
-            due += int(gap * 1e9 / self.current_rate)
-            await asyncio.sleep(max(0.0, (due - now_ns()) / 1e9))
-            while self._held:
-                await asyncio.sleep(HELD_LOOK_S)
-                due = now_ns()
+        prompts, gaps = target.prompts(self._seed, 0), unit_gaps(self._seed)
+        pace: Pace = (
+            FollowingPace(gaps, now_ns())
+            if self._rate is None
+            else SteadyPace(gaps, self._rate, now_ns())
+        )
+        for index, (prompt, output) in enumerate(self._lengths.pairs(self._seed)):
+            due = await self._turn(pace)
             prompt, output = self._fit(prompt, output)
             outgoing = Outgoing(prompts.make(index, prompt), output, ignore_eos=True)
             record = RequestRecord(index, due, prompt, output, sent=now_ns())
-            open_requests.create_task(self._serve(target, outgoing, record))
-            self._open += 1
-            if self._rate is None:
-                self._follow()
-                due = max(due, now_ns() - int(CATCH_UP_S * 1e9))
+            open_requests.create_task(self._serve(target, outgoing, record, pace))
+            self._under_way += 1
+            pace.sent(record.sent)
+
+    async def _turn(self, pace: Pace) -> int:
+        """When the next request was due, once it is."""
+        await asyncio.sleep(0)  # what is late comes in a row, and is sent before the next
+        scheduler = self._engine.scheduler
+        while True:
+            while self._held:
+                await asyncio.sleep(LOOK_S)
+                pace.resume(now_ns())
+            coming = self._under_way - len(scheduler.running)  # not in the queue yet, perhaps
+            waiting, now = max(len(scheduler.waiting), coming), now_ns()
+            due = pace.due(now, self._under_way, waiting, scheduler.cap)
+            if due is not None and due <= now:
+                return due
+            self._changed.clear()
+            with suppress(TimeoutError):
+                patience = LOOK_S if due is None else min((due - now) / 1e9, LOOK_S)
+                await asyncio.wait_for(self._changed.wait(), patience)
 
     async def _serve(
-        self, target: EmbeddedTarget, outgoing: Outgoing, record: RequestRecord
+        self, target: EmbeddedTarget, outgoing: Outgoing, record: RequestRecord, pace: Pace
     ) -> None:
         try:
-            with suppress(Failed):
-                await target.send(target.prepare(outgoing), record)
+            await target.send(target.prepare(outgoing), record)
+        except Failed:
+            pace.failed(now_ns())
+        else:
+            pace.ended(now_ns())
         finally:
-            self._open -= 1
+            self._under_way -= 1
+            self._changed.set()
 
     def _fit(self, prompt: int, output: int) -> tuple[int, int]:
         pool = self._engine.pool
@@ -108,12 +124,3 @@ class BackgroundLoad:
         room = int(pool.total * pool.page_tokens * SHARE_OF_LIMIT)
         output = max(min(output, limit // 2, room // 2), 1)
         return max(min(prompt, min(limit, room) - output), 1), output
-
-    def _follow(self) -> None:
-        """Aim at a batch that is full with a short queue, by what is under way now."""
-        cap = self._engine.scheduler.cap
-        if self._open > cap + max(2, cap // 4):
-            self.current_rate *= STEP_DOWN
-        elif self._open < cap:
-            self.current_rate *= STEP_UP
-        self.current_rate = min(max(self.current_rate, RATE_LIMITS[0]), RATE_LIMITS[1])
