@@ -21,12 +21,11 @@ from engine.errors import ConfigError
 
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site
-    from playbooks.outside.care import Care
     from playbooks.outside.site import UrlSite
     from playbooks.runs.events import Event
-    from playbooks.runs.history import History
     from playbooks.runs.options import CheckOptions
     from playbooks.runs.spec import Playbook
+    from playbooks.runs.terms import Terms
 
 
 class Required(StrEnum):
@@ -126,11 +125,13 @@ def check(
     from playbooks.runs import spec
     from playbooks.runs.options import CheckOptions
     from playbooks.runs.overrides import with_parameters
+    from playbooks.runs.terms import Terms
 
     if playbook is None:
         raise ConfigError(f"check: name a playbook ({', '.join(spec.names())})")
     book = with_parameters(spec.load(playbook), parameters or [])
     held = tuple(part.strip() for text in withhold or () for part in text.split(","))
+    terms = Terms(tuple(guard or ()), max_share, disruptive, usual, accept)
     options = CheckOptions(
         time_budget,
         held,
@@ -139,10 +140,9 @@ def check(
         not output.no_log,
         keep_going,
         require.value,
-        _history(usual, accept),
+        terms.history(),
     )
-    care = _care(target, guard, max_share, disruptive)
-    where = _in_group(_where(target, api, token, pid, care, engine), replica or [])
+    where = _in_group(_where(target, api, token, pid, terms, engine), replica or [])
     run_and_exit(book, where, options, output)
 
 
@@ -161,34 +161,11 @@ def run_and_exit(
     raise typer.Exit(Exit.INTERRUPTED if interrupted else OF_VERDICT[report["verdict"]])
 
 
-def _history(usual: str | None, accept: bool) -> History | None:
-    from playbooks.runs.history import History
-    from playbooks.usual import own_place
-
-    if usual == "none":
-        if accept:
-            raise ConfigError("check: --accept keeps this run's figures, --usual none keeps none")
-        return None
-    if usual is not None and not usual.endswith(".json"):
-        raise ConfigError(f"--usual {usual}: expected a file that ends in .json, or none")
-    return History(Path(usual) if usual is not None else own_place(), accept)
-
-
-def _care(target: str, guard: list[str] | None, share: str | None, disruptive: bool) -> Care:
-    from playbooks.outside.care import Care, parse_guards, parse_share
-
-    if target == "embedded":
-        for flag, given in (("guard", guard), ("max-share", share), ("disruptive", disruptive)):
-            if given:
-                raise ConfigError(f"--{flag}: is of a target that others use: for --target URL")
-    parsed = None if share is None else parse_share(share)
-    return Care(parse_guards(guard or ()), parsed, disruptive)
-
-
 def _where(
-    target: str, api: str, token: str | None, pid: int | None, care: Care, engine: EngineFlags
+    target: str, api: str, token: str | None, pid: int | None, terms: Terms, engine: EngineFlags
 ) -> Site | UrlSite:
     if target == "embedded":
+        terms.refuse_inside()
         if pid is not None:
             raise ConfigError("--pid: the embedded engine is this process; it is for --target URL")
         from engine.models import resolve
@@ -200,7 +177,7 @@ def _where(
     from playbooks.outside.site import UrlSite
 
     engine.refuse_at(target)
-    site = UrlSite(target, api, token, pid, care)
+    site = UrlSite(target, api, token, pid, terms.care())
     site.witness()  # refuses an address that cannot be, and a pid that is nobody's
     return site
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from console.bridge import Bridge
@@ -16,6 +17,7 @@ from playbooks.runs.spec import Playbook
 if TYPE_CHECKING:
     from playbooks.checkup.site import Site
     from playbooks.outside.site import UrlSite
+    from playbooks.runs.terms import Terms
 
 IDLE_WAIT_S = 30.0
 """So long the requests of our own load may take to end before anything is measured."""
@@ -41,11 +43,19 @@ class RunManager:
     def __init__(self, app: Host) -> None:
         self._app = app
         self._newest: dict[str, PlaybookRun] = {}
+        self._terms: Terms | None = None
         self.last: PlaybookRun | None = None
 
     def of(self, name: str) -> PlaybookRun | None:
         """The newest run of that playbook."""
         return self._newest.get(name)
+
+    @property
+    def terms(self) -> Terms:
+        """Those of the last run, until the console is closed."""
+        from playbooks.runs.terms import Terms
+
+        return self._terms or Terms()
 
     @property
     def current(self) -> PlaybookRun | None:
@@ -55,14 +65,15 @@ class RunManager:
     def headline(self) -> str:
         return self.current.headline if self.current is not None else ""
 
-    def start(self, playbook: Playbook) -> PlaybookRun:
+    def start(self, playbook: Playbook, terms: Terms) -> PlaybookRun:
         """While another one runs this is a mistake of the caller's."""
         assert self.current is None, "one playbook at a time"
         run = PlaybookRun(playbook, self._app.clock())
         self._newest[playbook.name] = self.last = run
+        self._terms = replace(terms, accept=False)  # of one run, and not of the next
         self._app.bridge.measuring(True)
         threading.Thread(
-            target=self._work, args=(run,), name="evewatch-playbook", daemon=True
+            target=self._work, args=(run, terms), name="evewatch-playbook", daemon=True
         ).start()
         return run
 
@@ -74,26 +85,24 @@ class RunManager:
         self.current.stop.set()
         self._app.notify(f"cancelling {self.current.playbook.name} …", timeout=3)
 
-    def _work(self, run: PlaybookRun) -> None:
+    def _work(self, run: PlaybookRun, terms: Terms) -> None:
         report: dict[str, Any] | None = None
         error = ""
         try:
-            report = self._run(run)
+            report = self._run(run, terms)
         except EngineError as failed:
             error = str(failed)
         except Exception as failed:  # a bug must not leave the screen saying "running"
             error = f"{type(failed).__name__}: {failed}"
         self._app.call_soon(lambda: self._ended(run, report, error))
 
-    def _run(self, run: PlaybookRun) -> dict[str, Any]:
+    def _run(self, run: PlaybookRun, terms: Terms) -> dict[str, Any]:
         """On the thread."""
-        from playbooks.runs.history import History
         from playbooks.runs.options import CheckOptions
         from playbooks.runs.runner import run_playbook
-        from playbooks.usual import own_place
 
         app = self._app
-        site = _site(app, run)
+        site = _site(app, run, terms)
         told = set()
 
         def listen(event: Event) -> None:
@@ -104,7 +113,7 @@ class RunManager:
                 told.add(event.id)
                 raise Cancelled("cancelled in the console")
 
-        options = CheckOptions(usual=History(own_place()))
+        options = CheckOptions(usual=terms.history())
         return run_playbook(run.playbook, site, options, listen)
 
     def _took(self, run: PlaybookRun, event: Event) -> None:
@@ -122,14 +131,14 @@ class Cancelled(KeyboardInterrupt):
     """The operator's Ctrl-C, raised in the playbook's thread: the runner knows what to do."""
 
 
-def _site(app: Host, run: PlaybookRun) -> Site | UrlSite:
+def _site(app: Host, run: PlaybookRun, terms: Terms) -> Site | UrlSite:
     """The watched engine at its URL, beside whatever else it serves; or engines of this process
     that share the weights of the console's own, once that is idle."""
     engine = app.bridge.engine
     if engine.reach is not None:
         from playbooks.outside.site import UrlSite
 
-        return UrlSite(engine.reach.url, key=engine.reach.token)
+        return UrlSite(engine.reach.url, key=engine.reach.token, care=terms.care())
     from playbooks.checkup.site import Site
 
     _until_idle(app, run)

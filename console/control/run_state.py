@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playbooks.runs.events import (
+    Announced,
     Event,
     GateJudged,
     PlaybookEnded,
@@ -64,6 +65,8 @@ class PlaybookRun:
         self.ended: float | None = None
         self.report: dict[str, Any] | None = None
         self.error = ""
+        self.announced = ""
+        """What an engine at a URL is getting."""
         self.note = ""
         """Where the report and the entry in the log are, once they are written."""
 
@@ -71,6 +74,8 @@ class PlaybookRun:
 
     def take(self, event: Event, now: float) -> None:
         match event:
+            case Announced(text):
+                self.announced = text
             case StepStarted(id=name):
                 view = self._step(name)
                 view.state, view.started = RUNNING, now

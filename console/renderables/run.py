@@ -26,7 +26,7 @@ MARKS: dict[str, tuple[str, Role]] = {
 
 
 def run_page(run: PlaybookRun, now: float, width: int) -> list[Line]:
-    lines = [_total(run, now, width), BLANK]
+    lines = [_total(run, now, width), *words(run.announced, width, role="faint"), BLANK]
     for at, view in enumerate(run.steps, 1):
         lines += _step(at, view, now, width)
     if run.error:

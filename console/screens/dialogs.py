@@ -42,14 +42,9 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def __init__(self, question: str, consequence: str, yes: str = "yes, do it") -> None:
         super().__init__()
-        self._question = question
-        answers: Line = (
-            Span("y", "key", "screen.answer(True)"),
-            Span(f" {_(yes)}    ", "text", "screen.answer(True)"),
-            Span("n", "key", "screen.answer(False)"),
-            Span(" no (enter, esc)", "text", "screen.answer(False)"),
-        )
-        self._lines = [*paragraph(consequence, ALARM), BLANK, answers]
+        self._question, self._consequence, self._yes = question, consequence, yes
+        self.more: Sequence[tuple[str, str, str]] = ()
+        """Answers that are neither yes nor no: key, words, action."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as frame:
@@ -58,7 +53,19 @@ class ConfirmScreen(ModalScreen[bool]):
             yield LineView(id="question")
 
     def on_mount(self) -> None:
-        self.query_one("#question", LineView).fill(self._lines)
+        self.fill()
+
+    def fill(self) -> None:
+        """Write what is asked, or what has changed of it."""
+        answers = [("y", self._yes, "screen.answer(True)"), *self.more,
+                   ("n", "no (enter, esc)", "screen.answer(False)")]  # fmt: skip
+        spans: list[Span] = []
+        for key, words, action in answers:
+            spans += (Span(key, "key", action), Span(f" {_(words)}    ", "text", action))
+        self.query_one("#question", LineView).fill([*self.consequence(), BLANK, tuple(spans)])
+
+    def consequence(self) -> list[Line]:
+        return paragraph(self._consequence, ALARM)
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)

@@ -11,24 +11,14 @@ from console.panels.listpane import ListPane
 from console.renderables import format as fmt
 from console.renderables.lines import ALARM, Line, Span, fit
 from console.renderables.pages import verdict_span, words
-from console.screens.dialogs import ConfirmScreen, ask_first
+from console.screens.dialogs import ask_first
 from console.screens.lists import ListScreen
 from console.screens.run import RunScreen
+from console.screens.run_question import RunQuestion
 from engine.errors import ConfigError
 from engine.paths import user_folder
-from engine.remote.address import shown
 from playbooks.runs import spec
 from playbooks.runs.spec import Playbook
-
-INSIDE = (
-    "measures on engines of its own that share this one's weights; the panels show them. The "
-    "console's own load is held back meanwhile; requests of others are not, and would be measured "
-    "with it."
-)
-OUTSIDE = (
-    "sends its requests to {}, beside what that engine serves: its users may feel them. What only "
-    "the inside of an engine tells is named as a blind spot of the verdict."
-)
 
 
 @dataclass(frozen=True)
@@ -111,12 +101,23 @@ class PlaybooksScreen(ListScreen[Choice]):
 
     def _ask(self, playbook: Playbook) -> None:
         app = self.console_app
-        reach = app.bridge.engine.reach
-        where = OUTSIDE.format(shown(reach.url)) if reach is not None else INSIDE
-        text = f"It takes up to {fmt.duration(playbook.time_budget_s)} and {where}"
+        question = RunQuestion(playbook, app.bridge.engine.reach, app.runs.terms)
 
-        question = ConfirmScreen(f"Run {playbook.name}?", text, "run it")
-        ask_first(app, question, lambda: app.push_screen(RunScreen(app.runs.start(playbook))))
+        def run() -> None:
+            app.push_screen(RunScreen(app.runs.start(playbook, question.terms)))
+
+        async def count_first() -> None:
+            try:
+                await question.count()
+            except ConfigError as error:
+                self.notify(str(error), severity="error")
+            else:
+                ask_first(app, question, run)
+
+        if app.bridge.engine.reach is None:
+            ask_first(app, question, run)
+        else:
+            self.run_worker(count_first(), exclusive=True)
 
     def action_cancel_run(self) -> None:
         self.console_app.runs.cancel()

@@ -11,6 +11,8 @@ from playbooks.load.arrivals import Closed
 from playbooks.load.mix import parse_mix
 from playbooks.load.workload import LoadSpec, make_spec
 from playbooks.outside import crosstalk, quality_cases, replicas, soak
+from playbooks.outside.site import UrlSite
+from playbooks.runs.spec import Playbook
 from playbooks.steps import models
 
 SAMPLE = 200
@@ -57,6 +59,12 @@ class Announcement:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def announcement_of(playbook: Playbook, site: UrlSite) -> Announcement:
+    """What that check sends to that target. Raises ConfigError."""
+    steps = [step.parameters for step in playbook.steps if step.type.on_url]
+    return announced(steps, site.care.disruptive, len(site.group))
 
 
 def announced(steps: Iterable[Any], disruptive: bool = False, group: int = 1) -> Announcement:

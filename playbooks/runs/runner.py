@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import ConfigError, EngineError
 from playbooks.checkup.site import Site
 from playbooks.faults.faults import inject
-from playbooks.outside.announce import announced
+from playbooks.outside.announce import announcement_of
 from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder, own_folder
 from playbooks.runs.events import (
@@ -113,8 +113,7 @@ class _PlaybookRun:
         """What a target at a URL is going to get, before it gets anything."""
         check, target = self._check, self._check.target
         if isinstance(target, UrlSite):
-            steps = [s.parameters for s in check.playbook.steps if s.type.on_url]
-            check.announced = announced(steps, target.care.disruptive, len(target.group))
+            check.announced = announcement_of(check.playbook, target)
             self._tell(Announced(check.announced.text(check.time_budget_s)))
 
     def _all_steps(self) -> None:

@@ -218,6 +218,49 @@ async def test_on_a_watched_engine_a_playbook_runs_against_its_url(clock, home):
             assert served.engine.snapshot().queue.requests_total >= before + 6
 
 
+async def test_terms_hold_for_a_run_and_are_kept_for_the_next(clock, home):
+    """The words of `check`: a guard ends the step, and `accept` is of one run."""
+    many = QUICK.replace("requests = 6", "requests = 40")
+    (home / "playbooks" / "ac_many.toml").write_text(many, "utf-8")
+    with serving() as served:
+        async with Running(clock, fleet=Fleet([attach(served.url)])) as c:
+            await c.press("p")
+            await choose(c, "ac_many")
+            await c.press("enter")
+            await c.until(lambda: "will send about 40 requests" in c.screen.replace("\n", " "))
+            await c.press("c")
+            await c.until(lambda: "On what terms" in c.screen)
+            guard, *_, accept = c.app.screen._inputs
+            guard.value = "ttft=3"
+            await c.press("ctrl+s")
+            await c.until(lambda: "expected ttft_p99=VALUE" in c.screen)
+            guard.value, accept.value = "ttft_p99=0", "yes"
+            await c.press("ctrl+s")
+            await c.until(lambda: "guards ttft_p99=0" in c.screen and "usual from now" in c.screen)
+            await c.press("y")
+            run = c.app.runs.last
+            await c.until(lambda: not run.running)
+            assert run.report["steps"][1]["reason"].startswith("stopped by the guard ttft_p99")
+            assert "will send about 40 requests" in run.announced
+            assert c.app.runs.terms.guards == ("ttft_p99=0",) and not c.app.runs.terms.accept
+            assert len(list((home / "usual").glob("*.json"))) == 1
+            await c.pass_time()
+            assert "will send about 40 requests" in c.screen
+
+
+async def test_without_an_address_only_what_is_usual_can_be_said(clock, home):
+    async with Running(clock, tiny()) as c:
+        await c.press("p")
+        await choose(c, "aa_tiny")
+        await c.press("enter", "c")
+        await c.until(lambda: "On what terms" in c.screen)
+        assert len(c.app.screen._inputs) == 2
+        await c.replace("none")
+        await c.until(lambda: "held against nothing" in c.screen)
+        await c.press("n")
+        assert c.app.runs.last is None
+
+
 async def test_a_file_that_cannot_be_read_says_why(clock, home):
     async with Running(clock, DemoEngine(clock=clock)) as c:
         await c.press("p", "end")
