@@ -2,13 +2,18 @@
 
 The same closed-loop work (mixed lengths, every client its requests one after another) goes to one
 engine, in turn through `Engine.submit` in this process and through the server, streamed, from
-clients in a process of their own on the same machine. Prints output tokens/s of both, round by
-round, and the median ratio of the pairs. `light` reads bytes off the socket and counts them, so
-that what is measured is the server; `openai` is the official client with all its own work.
+clients in a process of their own on the same machine. `light` reads bytes off the socket and counts
+them, so that what is measured is the server; `openai` is the official client with all its own work.
 
-On a machine that is not quiet the ratios scatter; what does so less: `server_cpu` and `client_cpu`,
-the share of one core that the server's thread and the clients took while they were served, and
-`cpu_ratio`, the CPU time of a token in process over that of one by HTTP, clients included.
+Judged by CPU time, which does not care who else runs, and with its 95 % interval:
+
+- `server_share`: of this process's CPU time while clients came by HTTP, that of the server's
+  thread;
+- `cost`: what a token took of this process by HTTP over what it took through `submit`, less 1, of
+  pairs of rounds.
+
+Rounds go on until both are known within ± 1 %, `--most` at most; exit code 3 if they are not then.
+Tokens per second are given beside them, and scatter with whatever else this machine does.
 """
 
 import argparse
@@ -19,9 +24,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict, dataclass
 
 import psutil
 
+from playbooks.statistics.intervals import mean_interval, paired_change
+
+KNOWN = 0.01
+"""Half of an interval, when it is narrow enough."""
 PROMPTS, OUTPUTS = (16, 32, 48, 64), (12, 16, 24, 32, 40)
 
 
@@ -54,11 +64,10 @@ async def inside(engine, args, salt):
             await target.send((prompt(client, turn, length, salt), params), record)
             tokens += record.output_tokens
 
-    start = time.perf_counter()
     async with EmbeddedTarget(engine) as target, asyncio.TaskGroup() as group:
         for client in range(args.clients):
             group.create_task(one(target, client))
-    return tokens / (time.perf_counter() - start)
+    return tokens
 
 
 # --- clients in a process of their own -------------------------------------------------
@@ -142,16 +151,101 @@ async def official(host, port, args, salt):
 
 
 def child(args):
-    """For each line of standard input (a salt) one round; its tokens/s to standard output."""
+    """For each line of standard input (a salt) one round; its tokens to standard output."""
     host, port = args.child.split(":")
     work = light if args.client == "light" else official
     for line in sys.stdin:
-        start = time.perf_counter()
-        tokens = asyncio.run(work(host, int(port), args, int(line)))
-        print(tokens / (time.perf_counter() - start), flush=True)
+        print(asyncio.run(work(host, int(port), args, int(line))), flush=True)
 
 
 # --- both ------------------------------------------------------------------------------
+
+
+@dataclass
+class Round:
+    """CPU seconds of this process's threads but the server's, of that, and of the clients."""
+
+    tokens: int
+    wall_s: float
+    engine_s: float
+    server_s: float
+    clients_s: float
+
+    @property
+    def rate(self):
+        return self.tokens / self.wall_s
+
+    @property
+    def ms_per_token(self):
+        return (self.engine_s + self.server_s) * 1e3 / self.tokens
+
+    @property
+    def server_share(self):
+        return self.server_s / (self.engine_s + self.server_s)
+
+
+def measured(work, client):
+    before, start = cpu_seconds(client), time.perf_counter()
+    tokens = work()
+    wall, after = time.perf_counter() - start, cpu_seconds(client)
+    return Round(tokens, wall, *(b - a for a, b in zip(before, after, strict=True)))
+
+
+def cpu_seconds(client):
+    """Of this process but for the server's thread, of that, and of the clients' process."""
+    (server,) = (t for t in threading.enumerate() if t.name == "evewatch-http")
+    here = psutil.Process()
+    times = {t.id: t.user_time + t.system_time for t in here.threads()}
+    own, serving = here.cpu_times(), times[server.native_id]
+    theirs = psutil.Process(client).cpu_times()
+    return own.user + own.system - serving, serving, theirs.user + theirs.system
+
+
+def compare(engine, clients, args):
+    """Pairs of rounds, inside and by HTTP in turns, until what is asked is known."""
+
+    def ask(salt):
+        clients.stdin.write(f"{salt}\n")
+        clients.stdin.flush()
+        return int(clients.stdout.readline())
+
+    def inside_round(salt):
+        engine.reset()  # no prompt of a round before is in the prefix cache
+        return measured(lambda: asyncio.run(inside(engine, args, salt)), clients.pid)
+
+    def http_round(salt):
+        engine.reset()
+        return measured(lambda: ask(salt), clients.pid)
+
+    inside_round(0)
+    http_round(1)  # both warm
+    pairs = []
+    while len(pairs) < args.rounds or (len(pairs) < args.most and not known(pairs)):
+        i = len(pairs)
+        if i % 2:
+            http, own = http_round(100 + i), inside_round(10 + i)
+        else:
+            own, http = inside_round(10 + i), http_round(100 + i)
+        pairs.append((own, http))
+    return pairs
+
+
+def server_share(pairs):
+    return mean_interval([http.server_share for _, http in pairs])
+
+
+def cost(pairs):
+    return paired_change([own.ms_per_token for own, _ in pairs],
+                         [http.ms_per_token for _, http in pairs])  # fmt: skip
+
+
+def within(interval):
+    """How far from its middle the value may be."""
+    return (interval.high - interval.low) / 2
+
+
+def known(pairs):
+    return max(within(server_share(pairs)), within(cost(pairs))) <= KNOWN
 
 
 def main():
@@ -159,13 +253,16 @@ def main():
     parser.add_argument("--client", choices=("light", "openai"), default="light")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=6, help="pairs at least")
+    parser.add_argument("--most", type=int, default=40, help="pairs at most")
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--child")
     args = parser.parse_args()
     if args.child:
         child(args)
         return
+    if args.rounds < 2:
+        parser.error("--rounds: expected at least 2: one pair has no spread")
     from console.server import ServerSettings, serve_in_thread
     from engine.config import EngineConfig
     from engine.core import Engine
@@ -184,61 +281,20 @@ def main():
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as clients:
-            rounds, shares, cpu = compare(engine, clients, args)
+            pairs = compare(engine, clients, args)
             clients.stdin.close()
-    ratios = [http / own for own, http in rounds]
+    share, more = server_share(pairs), cost(pairs)
     print(json.dumps({
-        "kind": "bench_http", "client": args.client, "clients": args.clients,
-        "inside_tok_s": [round(own, 1) for own, _ in rounds],
-        "http_tok_s": [round(http, 1) for _, http in rounds],
-        "ratios": [round(ratio, 4) for ratio in ratios],
-        "ratio": round(statistics.median(ratios), 4),
-        "cpu_ratio": round(statistics.median(cpu), 4),
-        "server_cpu": round(statistics.median(own for own, _ in shares), 4),
-        "client_cpu": round(statistics.median(theirs for _, theirs in shares), 4),
+        "kind": "bench_http", "client": args.client, "clients": args.clients, "pairs": len(pairs),
+        "server_share": asdict(share), "server_share_within": within(share),
+        "cost": asdict(more), "cost_within": within(more),
+        "known": known(pairs),
+        "client_ms_per_token": statistics.median(h.clients_s * 1e3 / h.tokens for _, h in pairs),
+        "inside_tok_s": statistics.median(own.rate for own, _ in pairs),
+        "http_tok_s": statistics.median(http.rate for _, http in pairs),
+        "rate_ratio": statistics.median(http.rate / own.rate for own, http in pairs),
     }, indent=1))  # fmt: skip
-
-
-def compare(engine, clients, args):
-    """Pairs of tokens/s; of each HTTP round the CPU shares; of each pair the ratio of CPU times."""
-    rounds, shares, cpu = [], [], []
-
-    def inside_round(salt):
-        before, start = cpu_seconds(clients.pid), time.perf_counter()
-        rate = asyncio.run(inside(engine, args, salt))
-        spent = sum(cpu_seconds(clients.pid)) - sum(before)
-        return rate, spent / (rate * (time.perf_counter() - start))
-
-    def http_round(salt):
-        before, start = cpu_seconds(clients.pid), time.perf_counter()
-        clients.stdin.write(f"{salt}\n")
-        clients.stdin.flush()
-        rate = float(clients.stdout.readline())
-        wall, after = time.perf_counter() - start, cpu_seconds(clients.pid)
-        shares.append([(b - a) / wall for a, b in zip(before[1:], after[1:], strict=True)])
-        return rate, (sum(after) - sum(before)) / (rate * wall)
-
-    inside_round(0)
-    http_round(1)  # both warm
-    shares.clear()
-    for i in range(args.rounds):
-        if i % 2:
-            http, own = http_round(100 + i), inside_round(10 + i)
-        else:
-            own, http = inside_round(10 + i), http_round(100 + i)
-        rounds.append((own[0], http[0]))
-        cpu.append(own[1] / http[1])
-    return rounds, shares, cpu
-
-
-def cpu_seconds(client):
-    """Of this process but for the server's thread, of that, and of the clients' process."""
-    (server,) = (t for t in threading.enumerate() if t.name == "evewatch-http")
-    here = psutil.Process()
-    times = {t.id: t.user_time + t.system_time for t in here.threads()}
-    own, serving = here.cpu_times(), times[server.native_id]
-    theirs = psutil.Process(client).cpu_times()
-    return own.user + own.system - serving, serving, theirs.user + theirs.system
+    sys.exit(0 if known(pairs) else 3)
 
 
 if __name__ == "__main__":
