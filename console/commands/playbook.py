@@ -144,6 +144,9 @@ def playbook_selftest(
         typer.Option(help="Only this fault (check --list-faults); may be repeated."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of an engine without a fault.")] = 2,
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="Only these runs: nothing may be blamed in any.")
+    ] = False,
     outside: Annotated[
         bool, typer.Option(help="Faults that clients see: quick_check by URL, each time.")
     ] = False,
@@ -151,6 +154,8 @@ def playbook_selftest(
     """Put every fault into an engine: would the diagnosis find it? Exit code 1: not all."""
     if seeds < 0:
         raise ConfigError(f"--seeds: expected 0 or more, got {seeds}")
+    if healthy and inject:
+        raise ConfigError("--healthy: puts no fault into an engine, and --inject names one")
     config = engine.config(kv_memory="512M")
     from playbooks.optlog.checklog import selftest_record
 
@@ -162,7 +167,7 @@ def playbook_selftest(
 
     run = _outside if outside else _inside
     with output.progress("runs") as progress:
-        report = run(config, inject, seeds, progress, tell)
+        report = run(config, [] if healthy else inject, seeds, progress, tell)
     output.finish(report, keep=True, log=lambda _: [selftest_record(report, config)])
     raise typer.Exit(OF_VERDICT[report["verdict"]])
 
@@ -182,13 +187,15 @@ def _outside(
     from console.server import ServerSettings, serve_in_thread
     from engine.core import Engine
     from playbooks.faults.outside_selftest import check_outside_fault, run_outside_selftest
+    from playbooks.measure.witnessed import witness_of
 
     for name in faults or ():
         check_outside_fault(name)
     with Engine(config) as engine, serve_in_thread(engine, ServerSettings(port=0)) as server:
         return run_outside_selftest(
-            server.url, engine.loaded.spec.name, config, faults, seeds, progress, on_row=tell
-        )
+            server.url, engine.loaded.spec.name, config, faults, seeds, progress, on_row=tell,
+            witness=lambda: witness_of(engine),
+        )  # fmt: skip
 
 
 def _describe(book: Playbook) -> dict[str, Any]:

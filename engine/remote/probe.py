@@ -16,10 +16,10 @@ from engine.snapshot import Snapshot
 
 SNAPSHOT = "/snapshot"
 VERSIONS = {
-    "evewatch": ("/openapi.json", "info", "version"),
-    "llamacpp": ("/props", "build_info"),
-    "sglang": ("/get_server_info", "version"),
-    "tgi": ("/info", "version"),
+    "evewatch": (("/openapi.json", "info", "version"),),
+    "llamacpp": (("/props", "build_info"),),
+    "sglang": (("/get_server_info", "version"), ("/server_info", "version")),
+    "tgi": (("/info", "version"),),
 }
 """Where engines say their version, and under which keys; the others as vLLM does."""
 HINT = "vLLM and TGI export them always; SGLang and LMDeploy with --enable-metrics, llama.cpp with --metrics"  # noqa: E501
@@ -106,11 +106,13 @@ class Probe:
 
     def ask_version(self, adapter: Adapter) -> str | None:
         """None where it says none."""
-        path, *keys = VERSIONS.get(adapter.name, ("/version", "version"))
-        found = self._client.get_json(self._client.server + path)
-        for key in keys:
-            found = _table(found).get(key)
-        return _text(found)
+        for path, *keys in VERSIONS.get(adapter.name, (("/version", "version"),)):
+            found = self._client.get_json(self._client.server + path)
+            for key in keys:
+                found = _table(found).get(key)
+            if text := _text(found):
+                return text
+        return None
 
     def _own(self) -> Snapshot | None:
         try:

@@ -116,6 +116,8 @@ CAUSES = (
 )  # fmt: skip
 
 
+OF_HOST = tuple(cause.name for cause in CAUSES if cause.needs == ("host",))
+"""Causes of the machine and not of the engine."""
 HISTORY = ("usual",)
 """Facts of runs before this one: no step measures them."""
 

@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from playbooks.diagnosis import HEALTHY
+from engine.observing.host import Witness
+from playbooks.diagnosis import HEALTHY, OF_HOST
 from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.selftest import Row, selftest_report
 from playbooks.faults.tampering import OUTSIDE_FAULTS, OutsideFault
@@ -28,11 +30,18 @@ from playbooks.steps import Progress
 PLAYBOOK = "quick_check"
 
 
-class _QuietSite(UrlSite):
-    """What the diagnosis makes of the target is tried, not what this machine's others do to it."""
+MakeWitness = Callable[[], Witness | None]
 
-    def witness(self) -> None:
-        return None
+
+@dataclass(frozen=True)
+class _WitnessedSite(UrlSite):
+    """The server is in this process, which a check would take for no engine: whoever started it
+    says how its host is read."""
+
+    make_witness: MakeWitness = lambda: None
+
+    def witness(self) -> Witness | None:
+        return self.make_witness()
 
 
 def check_outside_fault(name: str) -> None:
@@ -52,28 +61,32 @@ def run_outside_selftest(
     *,
     playbook: spec.Playbook | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
+    witness: MakeWitness = lambda: None,
 ) -> dict[str, Any]:
-    """As `run_selftest`, on the sound server at `url`. Raises ConfigError for a fault that is
-    not known."""
+    """As `run_selftest`, on the sound server at `url`; `witness`: of its host, as a check has one.
+    A run in which the host is blamed is done once more. Raises ConfigError for a fault that is not
+    known."""
     for name in faults or ():
         check_outside_fault(name)
     start, rows = time.monotonic(), []
     book = playbook or spec.load(PLAYBOOK)
-    planted = [None] * seeds + [OUTSIDE_FAULTS[name] for name in faults or OUTSIDE_FAULTS]
+    names = OUTSIDE_FAULTS if faults is None else faults
+    planted = [None] * seeds + [OUTSIDE_FAULTS[name] for name in names]
     progress(0, len(planted))
     for done, fault in enumerate(planted, 1):
-        rows.append(_row(fault, url, book))
+        row = _row(fault, url, book, witness)
+        rows.append(_row(fault, url, book, witness) if row["first"] in OF_HOST else row)
         on_row(rows[-1])
         progress(done, len(planted))
     return selftest_report(rows, model, config, {"playbook": book.name}, start)
 
 
-def _row(fault: OutsideFault | None, url: str, book: spec.Playbook) -> Row:
+def _row(fault: OutsideFault | None, url: str, book: spec.Playbook, witness: MakeWitness) -> Row:
     start = time.monotonic()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         options = CheckOptions(folder=Path(folder, "report"), log=False)
-        report = run_playbook(book, _site(fault, url, stack), options)
+        report = run_playbook(book, _site(fault, url, stack, witness), options)
     findings = report["findings"]
     first = findings[0] if findings else None
     wanted = fault.cause if fault is not None else HEALTHY
@@ -93,11 +106,11 @@ def _row(fault: OutsideFault | None, url: str, book: spec.Playbook) -> Row:
     }
 
 
-def _site(fault: OutsideFault | None, url: str, stack: ExitStack) -> UrlSite:
+def _site(fault: OutsideFault | None, url: str, stack: ExitStack, witness: MakeWitness) -> UrlSite:
     proxy = stack.enter_context(FaultyProxy(url, fault.make() if fault is not None else None))
     if fault is None or not fault.of_replica:
-        return _QuietSite(proxy.url)
-    return _QuietSite(url, replicas=(proxy.url,))
+        return _WitnessedSite(proxy.url, make_witness=witness)
+    return _WitnessedSite(url, replicas=(proxy.url,), make_witness=witness)
 
 
 def _evidence(report: dict[str, Any], first: dict[str, Any] | None) -> str:

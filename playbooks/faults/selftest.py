@@ -38,7 +38,7 @@ def run_selftest(
     soak: SoakStep = SOAK,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Rows of fault, first finding, confidence; healthy runs have no fault.
+    """Rows of fault, first finding, confidence; healthy runs have no fault. `faults`: None for all.
 
     Raises ConfigError for a fault that is not known and for a model that does not load.
     """
@@ -46,8 +46,9 @@ def run_selftest(
         check_fault(name)
     start, rows = time.monotonic(), []
     site = Site(config, loaded)
-    jobs = _jobs(site, list(faults or FAULTS), seeds, load)
-    total = seeds + len(faults or FAULTS)
+    names = list(FAULTS if faults is None else faults)
+    jobs = _jobs(site, names, seeds, load)
+    total = seeds + len(names)
     progress(0, total)
     for done, (fault, where, asked) in enumerate(jobs, 1):
         rows.append(_row(fault, where, asked, soak))

@@ -14,6 +14,7 @@ from engine.observing.host import (
     Places,
     Reading,
     Witness,
+    held_by,
     listening_pid,
     look,
     pid_behind,
@@ -230,3 +231,25 @@ def test_who_listens_on_a_port_is_found():
         assert pid_behind(f"http://192.0.2.1:{port}") is None
     assert listening_pid(port) is None
     assert read(1 << 30) is None
+
+
+OPENS = """
+import sys
+files = [open("/dev/null") for _ in range(7)]
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(not LINUX, reason="reads /proc")
+def test_open_files_of_a_process_are_counted():
+    with subprocess.Popen(
+        [sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        child.stdout.readline()
+        held = held_by(child.pid)
+        assert held.open_files == len(os.listdir(f"/proc/{child.pid}/fd")) >= 10
+        assert held.resident_bytes > 1 << 20
+        child.stdin.write("\n")
+    gone = held_by(1 << 30)
+    assert (gone.open_files, gone.resident_bytes) == (None, None)

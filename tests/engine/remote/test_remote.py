@@ -1,5 +1,6 @@
 """RemoteEngine: states over time, restarts behind a real socket, secrets, talking to it."""
 
+import json
 import logging
 import time
 
@@ -370,3 +371,20 @@ def test_triton_cannot_be_asked():
     engine.poll()
     with pytest.raises(NotAvailable, match="no OpenAI API"):
         engine.submit("hi", SamplingParams())
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "page_of", "told"),
+    [
+        ("vllm/busy", "/version", {"version": "0.11.0"}, "0.11.0"),
+        ("vllm/busy", "/version", {"release": "0.11.0"}, None),
+        ("vllm/busy", "/other", {}, None),
+        ("llamacpp/busy", "/props", {"build_info": "b4321-abc"}, "b4321-abc"),
+    ],
+)
+def test_its_version_is_what_its_api_says(clock, kind, path, page_of, told):
+    server = Server(page(kind), **{path: json.dumps(page_of).encode()})
+    engine = attached(server, clock)
+    assert engine.version() is None  # not seen yet
+    engine.poll()
+    assert engine.version() == told

@@ -10,6 +10,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.observing.host import HostEvidence, Witness, silent
 from playbooks.faults.outside_selftest import run_outside_selftest
 from playbooks.runs import spec
 from quiet import undisturbed
@@ -32,7 +33,7 @@ def served() -> Iterator[Served]:
 def run(served: Served, *faults: str, seeds: int = 0) -> list[dict[str, Any]]:
     book = spec.read(LOAD, Path("short.toml"))
     config = EngineConfig(model=MODEL)
-    report = run_outside_selftest(served.url, MODEL, config, faults or None, seeds, playbook=book)
+    report = run_outside_selftest(served.url, MODEL, config, list(faults), seeds, playbook=book)
     assert violations(report, "selftest") == []
     return list(report["rows"])
 
@@ -57,3 +58,29 @@ def test_a_sound_server_passes(served):
                        lambda rows: all(row["found"] for row in rows))  # fmt: skip
     assert [row["first"] for row in rows] == ["healthy"] * 3 + ["failing_requests"]
     assert all(row["found"] for row in rows)
+
+
+CONTENDED = {"cpu_s": 5.0, "wait_s": 5.0, "others_s": 6.0, "idle_cores": 0.0, "cores": 2}
+
+
+def test_a_run_in_which_the_host_is_blamed_is_done_once_more_and_says_so(served):
+    """The first run finds a host that others have, the second one a quiet one."""
+    readings = [HostEvidence(8.0, **CONTENDED), HostEvidence(8.0)]
+
+    class Told(Witness):
+        @property
+        def evidence(self) -> HostEvidence:
+            return readings[0]
+
+    def witness() -> Witness:
+        if readings[1:] and made:
+            readings.pop(0)
+        made.append(Told(look=silent))
+        return made[-1]
+
+    made: list[Witness] = []
+    book, config = spec.read(LOAD, Path("short.toml")), EngineConfig(model=MODEL)
+    report = run_outside_selftest(served.url, MODEL, config, [], 1, playbook=book, witness=witness)
+    (row,) = report["rows"]
+    assert len(made) == 2
+    assert (row["first"], row["found"]) == ("healthy", True), row
