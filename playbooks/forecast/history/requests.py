@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from playbooks.load.traces import Trace
 
 SLOT_S = 300.0
 KEPT = 200_000
-"""The newest requests stand for what requests are like."""
+"""The newest requests stand for what requests are like, and for how they come."""
 EARLIEST = 1e8
 """Unix seconds; times before count from a start of the file's own."""
 
@@ -41,12 +42,12 @@ def of_requests(
     assumptions: Sequence[str] = (),
 ) -> History:
     """From arrivals in order of time: Unix seconds (or from a start of one's own), and sizes."""
-    moments: list[float] = []
+    moments = array("d")
     kept: deque[Size] = deque(maxlen=KEPT)
     for at, size in rows:
         moments.append(at)
         kept.append(size)
-    times = np.array(moments)
+    times = np.frombuffer(moments)
     span = float(times[-1] - times[0]) if len(times) else 0.0
     if span <= 0:
         raise ConfigError(f"history {name}: {len(times)} requests at one time make no rate")
@@ -65,6 +66,6 @@ def of_requests(
         tuple(map(float, counts)),
         SampledSizes(tuple(kept), Path(name).name),
         block_tokens or 512,
-        bursts_of(times),
+        bursts_of(times[-KEPT:]),
         assumptions=tuple(notes),
     )
