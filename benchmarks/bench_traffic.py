@@ -1,6 +1,6 @@
 """A held-out week: the forecast beside the last value and the same hour last week.
 
-    python -m benchmarks.bench_traffic [--seeds 20] [--weeks 5]
+    python -m benchmarks.bench_traffic [--seeds 20] [--weeks 4] [--out docs/forecast.md]
 
 The weeks are made, in the shape that the Azure traces of May 2024 are described with (a working
 day's peak and quiet weekends for code, a flatter day for chats), with a level that wanders, days
@@ -16,6 +16,7 @@ import argparse
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from playbooks.forecast.expectation import make_outlook
 from playbooks.forecast.history.history import HOUR_S, History
 from playbooks.forecast.outlook import Outlook
 
+BEGIN, END = "<!-- traffic: made by benchmarks/bench_traffic.py -->", "<!-- end of traffic -->"
 MONDAY = datetime(2026, 11, 2, tzinfo=UTC)
 DAY, WEEK = 24, 168
 REPLICA = 5.0
@@ -148,12 +150,24 @@ def table(seeds: int, weeks: int) -> list[str]:
     return lines
 
 
+def write(path: Path, lines: list[str]) -> None:
+    """Between the marks of a page."""
+    before, _, rest = path.read_text("utf-8").partition(BEGIN)
+    path.write_text(
+        f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.partition(END)[2]}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--weeks", type=int, default=4, help="of history")
+    parser.add_argument("--out", type=Path, help="a page with marks, like docs/forecast.md")
     given = parser.parse_args()
-    print("\n".join(table(given.seeds, given.weeks)))
+    lines = table(given.seeds, given.weeks)
+    print("\n".join(lines))
+    if given.out is not None:
+        write(given.out, lines)
 
 
 if __name__ == "__main__":

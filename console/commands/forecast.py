@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from console.commands.engine_flags import EngineFlags
+from console.commands.forecast_score import forecast_score
 from console.commands.options import Api, Target, Token, command_options
 from console.commands.output import Output
 from console.commands.step_options import step_options
@@ -27,6 +28,9 @@ forecast_app = typer.Typer(
 @forecast_app.callback()
 def forecast() -> None:
     """A group, however many commands it has."""
+
+
+forecast_app.command("score")(forecast_score)
 
 
 @forecast_app.command("fit")
