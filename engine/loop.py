@@ -74,7 +74,7 @@ class Loop:
         self.take_in()
         plan = self.scheduler.plan(self.clock.ns())  # later than what was just queued
         self._settle(plan)
-        self.observer.watch(plan.tokens, start)
+        self.observer.watch(len(plan.items), start)
         if plan.items:
             record = StepRecord(plan=self.clock.ns() - start)
             try:
@@ -166,8 +166,9 @@ class Loop:
                 self._break_off(request, error)
         # To each its share: reading the clock twice a token would cost as much again.
         share = (self.clock.ns() - start) // max(len(computed.tokens), 1)
-        for request, _ in computed.tokens:
-            request.stamps.detokenize_ns += share
+        if share:
+            for request, _ in computed.tokens:
+                request.stamps.detokenize_ns += share
         self.telemetry.token_gaps(now, gaps)
         return sampled
 

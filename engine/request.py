@@ -134,6 +134,8 @@ class SamplingParams:
 
     def beyond(self, vocab: int) -> str | None:
         """The field that asks something of a token which a vocabulary of that size lacks."""
+        if not (self.logit_bias or self.allowed_token_ids or self.bad_words):
+            return None
         named = {
             "logit_bias": [token for token, _ in self.logit_bias],
             "allowed_token_ids": self.allowed_token_ids,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-
-import numpy as np
+from itertools import accumulate
 
 from engine.request import FinishReason, Request
 
@@ -38,7 +37,7 @@ class Histogram:
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges = edges
-        self._row = np.zeros(len(edges) + 2)
+        self._row = [0.0] * (len(edges) + 2)
         """Values in each bucket, above the last edge, and the sum of all values."""
 
     def add(self, value: float, times: int = 1) -> None:
@@ -47,9 +46,8 @@ class Histogram:
 
     def read(self) -> tuple[list[tuple[float, float]], float]:
         """((edge, values up to it) …, the last edge infinite) and the sum; from any thread."""
-        row = self._row.copy()
-        counts = row[:-1].cumsum().tolist()
-        return list(zip((*self.edges, float("inf")), counts, strict=True)), float(row[-1])
+        *counts, total = self._row.copy()
+        return list(zip((*self.edges, float("inf")), accumulate(counts), strict=True)), total
 
 
 class Meters:

@@ -87,7 +87,7 @@ class Observer:
     # --- from the loop ----------------------------------------------------------------
 
     def watch(self, computed: int, now: int) -> None:
-        """A round at `now` (ns) computes so many tokens: has it stalled?"""
+        """A round at `now` (ns) computes for so many requests: has it stalled?"""
         try:
             if self.watchdog.look(self._loop.scheduler, computed, now):
                 log.error("watchdog: %s", self.watchdog.reason)

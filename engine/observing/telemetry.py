@@ -87,6 +87,10 @@ class Ring:
 
     def append(self, row: tuple[float, ...], times: int = 1) -> None:
         self.total += times
+        if times == 1:
+            self._rows[self._next] = row
+            self._next = (self._next + 1) % len(self._rows)
+            return
         while times:
             end = min(self._next + times, len(self._rows))
             self._rows[self._next : end] = row

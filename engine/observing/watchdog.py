@@ -14,7 +14,8 @@ class Watchdog:
         self.reason: str | None = None
 
     def look(self, scheduler: Scheduler, computed: int, now: int) -> bool:
-        """`computed` tokens in the round that began at `now` (ns). True when an alarm begins."""
+        """The round that began at `now` (ns) computes for `computed` requests. True when an alarm
+        begins."""
         idle = not scheduler.has_work or not self._progress
         if computed or idle:
             self._progress, self.reason = now, None

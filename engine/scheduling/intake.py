@@ -68,6 +68,8 @@ class Intake:
 
     def drain(self) -> Iterator[Command]:
         """What has come so far, in order."""
+        if not self._wake.is_set():
+            return
         self._wake.clear()
         while True:
             try:

@@ -76,7 +76,7 @@ class PagePool:
     @property
     def available(self) -> int:
         """Pages that `allocate` can give: free ones, and cached ones after eviction."""
-        return self.free + self.cached
+        return self._counts[FREE] + self._counts[CACHED]
 
     @property
     def used(self) -> int:

@@ -29,11 +29,14 @@ class WaitingQueue:
         }
 
     def __len__(self) -> int:
-        return sum(len(level) for level in self._levels.values())
+        return sum(map(len, self._levels.values()))
 
     def __iter__(self) -> Iterator[Request]:
         """All of them, in the order of their turn."""
-        return heapq.merge(*(level.values() for level in self._levels.values()), key=turn)
+        levels = [level for level in self._levels.values() if level]
+        if len(levels) < 2:
+            return iter(levels[0].values() if levels else ())
+        return heapq.merge(*(level.values() for level in levels), key=turn)
 
     def add(self, request: Request) -> None:
         self._levels[request.priority][request.id] = request

@@ -11,6 +11,7 @@ from engine.request import Request
 from engine.scheduling.plan import Computed, KvFacts, ModelFacts, Plan
 from engine.simulated.clock import VirtualClock
 from engine.simulated.work import StepWork, work_of
+from engine.text.output import IncrementalDecoder
 
 
 class StepCost(Protocol):
@@ -123,8 +124,8 @@ class CostCompute:
             request.append(self._token(request))
         return request.output_ids[-count:] if count else []
 
-    def detokenizer(self) -> Words:
-        return Words(self.words)
+    def detokenizer(self) -> IncrementalDecoder:
+        return Words(self.words) if self.words else MUTE
 
 
 class Words:
@@ -141,3 +142,16 @@ class Words:
 
     def flush(self) -> str:
         return ""
+
+
+class Mute:
+    """Says nothing."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+MUTE = Mute()

@@ -1,7 +1,7 @@
-"""Leaps: runs of steps in which the same requests decode and nobody comes, goes or is let in.
+"""Leaps: runs of steps in which the same requests decode, until somebody comes or is let in.
 
-Between two events a batch does the same thing again and again. A leap makes those steps without
-planning each: positions, tokens and times of a request are written once a leap, pages are taken
+Between two such events a batch does the same thing again and again. A leap makes those steps
+without planning each: positions, tokens and times of a request are written once, pages are taken
 and sealed in the step and order in which Loop.step would have, and telemetry hears of every step.
 What is left afterwards is what the loop would have left, to the byte; where a leap cannot be sure
 of that, it ends, and the loop makes the next step.
@@ -14,16 +14,13 @@ from collections.abc import Sequence
 
 from engine.loop import Loop
 from engine.observing.telemetry import StepRecord
-from engine.request import Request
+from engine.request import FinishReason, Request
 from engine.scheduling.continuous import Continuous
 from engine.scheduling.plan import PlanItem
 from engine.scheduling.scheduler import PREEMPTIONS_MAX
 from engine.simulated.clock import VirtualClock
 from engine.simulated.cost import CostCompute
 from engine.simulated.work import StepWork
-
-LEAST = 2
-"""Steps that a leap is worth its beginning."""
 
 
 class Leaper:
@@ -32,35 +29,32 @@ class Leaper:
 
     def leap(self, until: float) -> bool:
         """As many steps as are sure, none of which begins at `until` (ns) or later. False: none."""
+        now = self._clock.ns()
+        last_step = now - self._loop.round_began
+        if until - now <= last_step:  # one step is no run of them
+            return False
         self._loop.take_in()
         rows = list(self._loop.scheduler.running.values())
-        most = self._most_steps(rows)
-        if most < LEAST:
+        if not self._only_decode(rows):
             return False
         run = _Run(self._loop, self._compute, self._clock, rows)
-        while run.steps < most and self._clock.ns() < until and run.may_go_on():
+        while self._clock.ns() < until and run.may_go_on():
             run.step()
         run.settle()
         return run.steps > 0
 
-    def _most_steps(self, rows: Sequence[Request]) -> int:
-        """Until the first of the rows has its last token; 0 where not all of them just decode."""
+    def _only_decode(self, rows: Sequence[Request]) -> bool:
+        """The next step's plan is one token for each of the rows, and nobody looks at it."""
         loop, scheduler = self._loop, self._loop.scheduler
         if not rows or loop.observer.wanted or loop.on_step is not None or self._compute.words:
-            return 0
+            return False
         if type(scheduler.policy) is not Continuous:
-            return 0
-        full = len(rows) >= scheduler.cap or not scheduler.pool.free_slabs
-        if scheduler.waiting and not scheduler.paused and not full:
-            return 0
-        most = min(row.ends_at - len(row.output_ids) for row in rows) - 1
-        if most < LEAST:
-            return 0
+            return False
         for row in rows:
             plain = not (row.stop_ids or row.params.stop or row.logprobs)
             if row.num_tokens - row.num_computed != 1 or not row.output_ids or not plain:
-                return 0
-        return most
+                return False
+        return True
 
 
 class _Run:
@@ -77,25 +71,28 @@ class _Run:
         """When each step's tokens were there."""
         self._by_place: list[list[Request]] = [[] for _ in range(self._size)]
         """Rows by the place in its page that their first token of the leap has."""
+        self._ends: dict[int, list[Request]] = {}
+        """Rows by the step after which they have their last token."""
         for row in rows:
             self._by_place[row.num_computed % self._size].append(row)
-        self._first = {row.id: row.num_computed for row in rows}
-        self._known = {row.id: len(row.output_ids) for row in rows}
+            self._ends.setdefault(row.ends_at - len(row.output_ids), []).append(row)
         self._growing: list[Request] = []
         """Rows that need a page for the next step."""
+        self._first = {row.number: row.num_computed for row in rows}
+        self._known = {row.number: len(row.output_ids) for row in rows}
         self._held = sum(self._first.values())
         self._gaps = [row.stamps.last_token for row in rows]
-        self._cap = self._scheduler.cap
         self._promised = sum(
             self._scheduler.claim(row) for row in rows if row.preemptions >= PREEMPTIONS_MAX
         )
-        waits = self._scheduler.waiting and not self._scheduler.paused
-        self._bound_by = "cap" if waits else "queue"
+        self._waits = bool(self._scheduler.waiting) and not self._scheduler.paused
 
     def may_go_on(self) -> bool:
         """Nothing but decoding happens in the next step."""
         scheduler, pool = self._scheduler, self._pool
-        if self._bound_by == "cap" and scheduler.cap != self._cap:
+        if not self._rows:
+            return False
+        if self._waits and len(self._rows) < scheduler.cap and pool.free_slabs:
             return False
         expires = scheduler.next_deadline
         if expires is not None and expires <= self._clock.ns():
@@ -106,7 +103,7 @@ class _Run:
 
     def _place(self, row: Request) -> int:
         """Of its pages, the one that its next token comes into."""
-        return (self._first[row.id] + self.steps) // self._size
+        return (self._first[row.number] + self.steps) // self._size
 
     def step(self) -> None:
         loop, rows = self._loop, len(self._rows)
@@ -116,7 +113,7 @@ class _Run:
             assert grown is not None, "there was room"
             row.pages += grown
         filled = self._by_place[(-self.steps - 1) % self._size]
-        loop.bound_by = self._bound_by
+        loop.bound_by = bound_by = "cap" if self._waits else "queue"
         loop.observer.watch(rows, start)
         self._held += rows
         work = StepWork(rows, rows, rows, self._held, self._held, 0, len(filled))
@@ -125,14 +122,17 @@ class _Run:
         self._scheduler.useful_tokens += rows
         self._publish(filled)
         self._times.append(now)
-        loop.telemetry.token_gaps(now, [now - last for last in self._gaps])
-        self._gaps = [now] * rows
         self.steps += 1
+        gaps = [now - last for last in self._gaps]
+        self._gaps = [now] * rows
+        if self.steps in self._ends:
+            self._finish(self._ends[self.steps])
+        loop.telemetry.token_gaps(now, gaps)
         loop.note_step(
             StepRecord(
                 end=now, build=build, forward=forward, sample=sample, decode_tokens=rows,
                 sampled=rows, running=rows, waiting=len(self._scheduler.waiting),
-                bound_by=self._bound_by,
+                bound_by=bound_by,
             ),
             self._held,
         )  # fmt: skip
@@ -141,18 +141,31 @@ class _Run:
         """Seal the pages that this step fills, and make them known."""
         items = []
         for row in filled:
-            known = len(row.output_ids) - self._known[row.id]
+            known = len(row.output_ids) - self._known[row.number]
             self._compute.next_tokens(row, self.steps - known)
-            items.append(PlanItem(row, self._first[row.id] + self.steps, 1, True))
+            items.append(PlanItem(row, self._first[row.number] + self.steps, 1, True))
         if items:
             self._scheduler.publish(items)
+
+    def _finish(self, rows: list[Request]) -> None:
+        """They have their last token."""
+        for row in rows:
+            self._write(row)
+            self._held -= row.num_computed
+            self._by_place[self._first[row.number] % self._size].remove(row)
+            self._rows.remove(row)
+            self._loop.finish(row, FinishReason.LENGTH)
+        self._gaps = self._gaps[: len(self._rows)]
 
     def settle(self) -> None:
         """Write down what the rows have got."""
         for row in self._rows:
-            begun = self._known[row.id]
-            self._compute.next_tokens(row, self.steps - (len(row.output_ids) - begun))
-            row.num_computed = done = self._first[row.id] + self.steps
-            row.most_computed = max(row.most_computed, done)
-            row.stamps.tokens.extend(self._times)
-            row.stream.put("", row.output_ids[begun:])
+            self._write(row)
+
+    def _write(self, row: Request) -> None:
+        begun = self._known[row.number]
+        self._compute.next_tokens(row, self.steps - (len(row.output_ids) - begun))
+        row.num_computed = done = self._first[row.number] + self.steps
+        row.most_computed = max(row.most_computed, done)
+        row.stamps.tokens.extend(self._times)
+        row.stream.put("", row.output_ids[begun:])
