@@ -21,6 +21,8 @@ KEPT = 200_000
 """The newest requests stand for what requests are like, and for how they come."""
 EARLIEST = 1e8
 """Unix seconds; times before count from a start of the file's own."""
+NO_CALENDAR = datetime(2024, 1, 1, tzinfo=UTC)
+"""A Monday, where such times are taken to begin."""
 
 
 def read_trace(path: Path, unit: str | None = None) -> History:
@@ -57,7 +59,7 @@ def of_requests(
     notes = list(assumptions)
     start = datetime.fromtimestamp(times[0], UTC)
     if times[0] < EARLIEST:
-        start = datetime(2024, 1, 1, tzinfo=UTC)
+        start = NO_CALENDAR
         notes.append("its times are of no calendar: it is taken to begin on a Monday at 0:00")
     return History(
         name,

@@ -1,5 +1,6 @@
 """Traffic as a stream: the same however time is cut, as many and as bursty as it says."""
 
+import json
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from playbooks.forecast.bursts import GammaGaps, ResampledGaps
+from playbooks.forecast.given import read_traffic
 from playbooks.forecast.sizes import PresetSizes, SampledSizes, Size
 from playbooks.forecast.traffic import Arrival, SlotTraffic, prompt_ids
 from playbooks.load.mix import parse_mix
@@ -73,6 +75,22 @@ def test_sampled_rows_come_in_their_order_and_go_round():
     assert len(drawn) == 40
     for one, after in pairwise(drawn):
         assert after.prompt_tokens == one.prompt_tokens % 7 + 1
+
+
+def test_a_trace_comes_again_just_so(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    rows = [{"timestamp": 1000 * i, "input_length": 10 + i, "output_length": 3, "hash_ids": [i]}
+            for i in range(601)]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    given = read_traffic(path, time_scale=0.5)
+    assert given.seconds == pytest.approx(300, abs=0.01) and given.block_tokens == 512
+    assert list(given.arrivals(10, 11)) == [
+        Arrival(10.0, 30, 3, (20,)),
+        Arrival(10.5, 31, 3, (21,)),
+    ]
+    assert len(list(given.arrivals(0, 1e9))) == 601
+    assert given.rate(-5) == given.rate(150) == given.rate(300)
+    assert given.rate(0) == pytest.approx(601 / 300, rel=1e-4)
 
 
 def test_prompts_share_what_their_prefixes_share():
