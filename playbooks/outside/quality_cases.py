@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
+from engine.remote.answer import text_of
 from playbooks.outside import likelihoods
 from playbooks.outside.answers import AnswerSet, is_url
 from playbooks.outside.asking import Answer, Question, Whole, ask, ask_whole
@@ -55,7 +56,8 @@ class Work:
 
     @property
     def requests(self) -> int:
-        return (len(self.cases) + len(self.cells) + len(self.likely) + len(JSON_CASES)
+        """JSON is asked for in a chat, and else without."""
+        return (len(self.cases) + len(self.cells) + len(self.likely) + 1 + len(JSON_CASES)
                 + len(TOOL_CASES))  # fmt: skip
 
     @property
@@ -85,14 +87,12 @@ def gather(
     work = Work.of(params, min(told or CONTEXT, CONTEXT), floor)
     cases, cells = work.cases, work.cells
     questions = [*(Question(_prompt(case), case.max_tokens) for case in cases),
-                 *(Question(cell.prompt, ANSWER_TOKENS) for cell in cells),
-                 *(Question(case.prompt, TOKENS) for case in JSON_CASES)]  # fmt: skip
+                 *(Question(cell.prompt, ANSWER_TOKENS) for cell in cells)]  # fmt: skip
     answers = ask(endpoint, questions, AT_ONCE)
-    said, rest = answers[: len(cases)], answers[len(cases) :]
+    said, keys = answers[: len(cases)], answers[len(cases) :]
     for answer in said:
         if answer.error is not None:
             raise EngineError(f"quality: a prompt got no answer: {answer.error}: {answer.detail}")
-    keys, formed = rest[: len(cells)], rest[len(cells) :]
     calls, no_calls = _calls(endpoint)
     tops, no_tops = _tops(endpoint, work.likely)
     return AnswerSet(
@@ -103,7 +103,7 @@ def gather(
         {c.id: a.output_tokens < c.max_tokens for c, a in zip(cases, said, strict=True)},
         _found(cells, keys),
         len(cells),
-        {c.id: valid_json(a.text, c.schema) for c, a in zip(JSON_CASES, formed, strict=True)},
+        _formed(endpoint),
         calls,
         tops,
         [why for why in (no_calls, no_tops) if why],
@@ -115,6 +115,19 @@ def _found(cells: Sequence[Cell], answers: Sequence[Answer]) -> int | None:
     if not cells or any(answer.error is not None for answer in answers):
         return None
     return sum(cell.found_in(a.text) for cell, a in zip(cells, answers, strict=True))
+
+
+def _formed(endpoint: GuardedEndpoint) -> dict[str, bool]:
+    """Which answers are the JSON that was asked for. In a chat, where the target has chats: a
+    plain prompt is gone on with, not obeyed."""
+    chats = [{"messages": [{"role": "user", "content": case.prompt}]} for case in JSON_CASES]
+    answers = _unless_refused(endpoint, [chat | {"max_tokens": TOKENS} for chat in chats])
+    if answers[0].refused:
+        plain = [{"prompt": case.prompt, "max_tokens": TOKENS} for case in JSON_CASES]
+        answers = ask_whole(endpoint, plain, AT_ONCE)
+    return {case.id: answer.choice is not None
+            and valid_json(text_of(dict(answer.choice)), case.schema)
+            for case, answer in zip(JSON_CASES, answers, strict=True)}  # fmt: skip
 
 
 def _calls(endpoint: GuardedEndpoint) -> tuple[dict[str, bool], str | None]:

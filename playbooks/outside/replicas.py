@@ -1,7 +1,8 @@
 """Replicas of one service beside each other: which one is slower, and whose settings differ.
 
 Each is asked the same small load in turns, one request at a time, so that what else goes on there
-or here meets all of them alike. The fleet's rule says which one stands out.
+or here meets all of them alike. The fleet's rule says which one stands out; where one does, all are
+asked once more, and it has to be the same one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.observing.telemetry import percentiles
-from engine.remote.fleet.odd import odd_ones
+from engine.remote.fleet.odd import Oddity, odd_ones
 from engine.snapshot import LatencyState, Snapshot
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import run_load
@@ -41,6 +42,9 @@ class Replica:
     down: str | None = None
     """Why nothing was measured."""
 
+    def and_then(self, later: Replica) -> Replica:
+        return Replica([*self.records, *later.records], later.settings, self.down or later.down)
+
     @property
     def measured(self) -> Snapshot:
         """The latencies that clients saw."""
@@ -60,15 +64,24 @@ def odd_replicas(group: Sequence[UrlSite]) -> tuple[str, ...]:
         for site in group:
             stack.enter_context(site.watched())
         endpoints = [GuardedEndpoint(site) for site in group]
-        replicas = {site.spec.base: Replica(settings=_settings(site)) for site in group}
-        for turn in range(TURNS):
-            for endpoint in endpoints:
-                load = LoadSpec(
-                    Closed(1), parse_mix(LENGTHS), requests=REQUESTS, seed=turn,
-                    prompt_seed=derived_seed(seed, turn, 0),
-                )  # fmt: skip
-                _ask(endpoint, load, replicas[endpoint.spec.base])
-    return judge(replicas)
+        first = _round(group, endpoints, seed, range(TURNS))
+        if not _slow(first):
+            return judge(first)
+        return judge(first, _round(group, endpoints, seed, range(TURNS, 2 * TURNS)))
+
+
+def _round(
+    group: Sequence[UrlSite], endpoints: Sequence[GuardedEndpoint], seed: int, turns: range
+) -> dict[str, Replica]:
+    replicas = {site.spec.base: Replica(settings=_settings(site)) for site in group}
+    for turn in turns:
+        for endpoint in endpoints:
+            load = LoadSpec(
+                Closed(1), parse_mix(LENGTHS), requests=REQUESTS, seed=turn,
+                prompt_seed=derived_seed(seed, turn, 0),
+            )  # fmt: skip
+            _ask(endpoint, load, replicas[endpoint.spec.base])
+    return replicas
 
 
 def _ask(endpoint: GuardedEndpoint, load: LoadSpec, replica: Replica) -> None:
@@ -86,12 +99,26 @@ def _ask(endpoint: GuardedEndpoint, load: LoadSpec, replica: Replica) -> None:
     replica.records.extend(result.records)
 
 
-def judge(replicas: Mapping[str, Replica]) -> tuple[str, ...]:
-    down = [f"{name} is down: {one.down}" for name, one in replicas.items() if one.down is not None]
-    up = {name: one for name, one in replicas.items() if one.down is None}
-    found = odd_ones({name: replica.measured for name, replica in up.items()})
-    slow = [f"{odd.replica}: {odd.text}" for odd in found]
-    return (*down, *_failing(up), *slow, *_differing(up))
+def judge(
+    first: Mapping[str, Replica], again: Mapping[str, Replica] | None = None
+) -> tuple[str, ...]:
+    """`again`: measured once more; only who was slow both times is."""
+    slow, every = _slow(first), dict(first)
+    if again is not None:
+        before = {odd.replica for odd in slow}
+        slow = [odd for odd in _slow(again) if odd.replica in before]
+        every = {name: one.and_then(again[name]) for name, one in first.items()}
+    down = [f"{name} is down: {one.down}" for name, one in every.items() if one.down is not None]
+    up = _up(every)
+    return (*down, *_failing(up), *(f"{odd.replica}: {odd.text}" for odd in slow), *_differing(up))
+
+
+def _slow(replicas: Mapping[str, Replica]) -> list[Oddity]:
+    return odd_ones({name: replica.measured for name, replica in _up(replicas).items()})
+
+
+def _up(replicas: Mapping[str, Replica]) -> dict[str, Replica]:
+    return {name: one for name, one in replicas.items() if one.down is None}
 
 
 def _failing(replicas: Mapping[str, Replica]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from load_stub import ScriptedTransport
@@ -48,7 +49,7 @@ def quality(url: str, cases: str, care: Care | None = None, **params: Any) -> St
 def test_answers_are_recorded_and_the_same_target_keeps_them(served, cases, tmp_path):
     file = tmp_path / "answers.json"
     first = quality(served.url, cases, record=str(file))
-    assert first.metrics["json_valid"] == 0.0  # a tiny model of random weights
+    assert first.metrics["json_valid"] == 0.0  # a tiny model of random weights, without chats
     assert "failed_limits" not in first.metrics
     kept = quality(served.url, cases, against=str(file))
     assert (kept.metrics["failed_limits"], kept.metrics["unclear"]) == (0, 0), kept.note
@@ -73,7 +74,7 @@ def test_a_second_url_is_asked_with_the_same_care_and_in_the_same_journal(served
     assert found.metrics["failed_limits"] == 0, found.note
     sent = {phase.address: len(phase.records) for phase in site.journal.phases if phase.records}
     assert 0 < sent[other.url] < sent[served.url]
-    asked, _ = quality_cases.size_of(step)
+    asked, _ = quality_cases.size_of(step)  # with JSON asked for twice, where chats are refused
     assert sum(sent.values()) <= asked + 24  # and the clients with marks
 
 
@@ -93,3 +94,27 @@ def test_a_target_that_calls_tools_is_judged_by_its_calls():
     assert [case for case, good in valid.items() if good] == ["tool-weather"]
     assert len(valid) == len(TOOL_CASES) == len(transport.requests)
     assert json.loads(transport.requests[0].content)["user"] == "evewatch"
+
+
+@pytest.mark.parametrize("chats", [True, False])
+def test_json_is_asked_for_in_a_chat_where_there_are_chats(chats):
+    def answer(body: dict[str, Any]) -> list[bytes]:
+        if "messages" in body and not chats:
+            return [b'{"error": {"message": "no chat template"}, "object": "error"}']
+        text = '["red", "blue", "yellow"]'
+        said = {"message": {"content": text}} if chats else {"text": text}
+        return [json.dumps({"choices": [said | {"finish_reason": "stop"}]}).encode()]
+
+    class Transport(ScriptedTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            found = await super().handle_async_request(request)
+            if b'"messages"' in request.content and not chats:
+                found.status_code = 400
+            return found
+
+    transport = Transport(answer, kind="application/json")
+    endpoint = GuardedEndpoint(UrlSite("http://h"), transport)
+    endpoint.model = "m"
+    valid = quality_cases._formed(endpoint)
+    assert [case for case, good in valid.items() if good] == ["json-list"]
+    assert len(transport.requests) == len(valid) + (not chats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -122,3 +123,22 @@ def test_care_and_the_journal_are_those_of_the_check(served):
             odd_replicas(site.group)
     sent = {phase.address: len(phase.records) for phase in site.journal.phases}
     assert sent[good.url] >= sent[bad.url] >= 10
+
+
+def timed(ttft_ms: int) -> Replica:
+    """16 answers, the first token of each after so long."""
+    rows = []
+    for i in range(16):
+        first = ttft_ms * 1_000_000
+        rows.append(RequestRecord(i, 0, 24, 12, events=array("q", [first, first + 10**7]),
+                                  output_tokens=2, finish_reason="length"))  # fmt: skip
+    return Replica(rows)
+
+
+def test_only_who_is_slow_both_times_is_slow():
+    quick, slow = {"a": timed(20), "b": timed(20)}, {"a": timed(20), "b": timed(400)}
+    other = {"a": timed(400), "b": timed(20)}
+    assert judge(slow) == judge(slow, slow) and judge(slow)[0].startswith("b: ")
+    assert judge(slow, quick) == judge(slow, other) == judge(quick) == ()
+    slow["a"].records[0].error = "http_503"
+    assert judge(slow, quick) == ("a: 1 of 32 requests failed, none elsewhere",)
