@@ -24,6 +24,7 @@ _SWITCHES = (
 POLICIES = ("continuous", "static")
 ALLOCATORS = ("paged", "contiguous")
 RESERVES = ("known", "final", "max")
+SPECULATE = ("off", "prompt")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -66,6 +67,11 @@ class EngineConfig:
     reserve: str | None = None
     """Room given at admission: known (what it knows), final (to its end), max (the longest
     context). None: known where paging lets a request grow, else final."""
+    speculate: str = "off"
+    """prompt: compute tokens that followed the same ones before in prompt or output behind the
+    newest one, where that gains time. The tokens stay the same, to the bit."""
+    max_draft: int = 8
+    """Most such tokens a request and step."""
     prefix_cache: bool = True
     """Keep sealed pages that nobody holds, for prompts that begin alike."""
     dynamic_batch: bool = False
@@ -90,10 +96,12 @@ class EngineConfig:
         _choice("policy", self.policy, POLICIES)
         _choice("allocator", self.allocator, ALLOCATORS)
         _choice("reserve", self.reserve, (None, *RESERVES))
+        _choice("speculate", self.speculate, SPECULATE)
         _choice("page_tokens", self.page_tokens, (16, 32))
         _at_least("outlier_channels", self.outlier_channels, 0)
         _at_least("max_batch", self.max_batch, 1)
         _at_least("token_budget", self.token_budget, 1)
+        _at_least("max_draft", self.max_draft, 1)
         _at_least("max_waiting", self.max_waiting, 1)
         for name in ("kv_memory", "max_model_len", "threads"):
             if getattr(self, name) is not None:
@@ -112,6 +120,11 @@ class EngineConfig:
             raise ConfigError(
                 f"reserve: known needs pages that a request can add to as it grows; "
                 f"{self.policy} batches on {self.allocator} memory need final or max"
+            )
+        if self.speculate != "off" and self.policy != "continuous":
+            raise ConfigError(
+                f"speculate: {self.policy} batches compute one row a request and step; use it "
+                "with policy = continuous, or set it to off"
             )
         if self.zero_point and self.kv_format not in _DYNAMIC:
             raise ConfigError(

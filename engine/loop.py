@@ -119,6 +119,9 @@ class Loop:
         record.sample = computed.sample
         record.count(plan)
         items = plan.items
+        if self.scheduler.speculation is not None and (kept := computed.kept):
+            self.scheduler.speculation.count(plan, kept)
+            items = [i._replace(tokens=kept[i.request.id]) if i.draft else i for i in items]
         damaged = [*computed.damaged, *(r for r, token in computed.tokens if token is None)]
         if damaged:
             for request in damaged:
@@ -137,7 +140,7 @@ class Loop:
         gaps: list[int] = []
         sampled, texts, start = 0, self.texts, self.clock.ns()
         for request, token in computed.tokens:
-            if token is None:
+            if token is None or request.status is Status.FINISHED:  # by a token before it
                 continue
             try:
                 times = request.stamps.tokens
@@ -148,9 +151,8 @@ class Loop:
                 times.append(now)
                 request.append(token)
                 sampled += 1
-                if request.logprobs is not None:
-                    request.stream.note(request.logprobs)
-                    request.logprobs = None
+                if request.logprobs:
+                    request.stream.note(request.logprobs.pop(0))
                 if token in request.stop_ids:
                     if request.params.include_stop:
                         request.stream.put(texts[request.id].push((token,)), ())
@@ -176,6 +178,8 @@ class Loop:
         record.end = self.clock.ns()
         record.running, record.waiting = len(plan.items), len(self.scheduler.waiting)
         record.bound_by = plan.bound_by
+        if self.speculation is not None:
+            self.speculation.times.note(plan.tokens, record.build + record.forward + record.sample)
         self.note_step(record, self.scheduler.tokens_in_cache)
         if self.on_step is not None:
             self.on_step(plan, record)

@@ -252,8 +252,8 @@ class Request:
     """Output tokens after which it ends with `length`; set at admission."""
     stop_ids: frozenset[int] = frozenset()
     """Tokens that end it with `stop`; set at admission."""
-    logprobs: TokenLogprobs | None = None
-    """Of the newest token, from the sampler to the stream; only where they were asked for."""
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """Of the newest tokens, from the sampler to the stream; only where they were asked for."""
     cancelled: bool = False
     """Set from any thread; read by the engine thread between steps."""
     priority: Priority = Priority.NORMAL

@@ -10,6 +10,7 @@ from engine.execution.sampler import Sampler
 from engine.models import LoadedModel
 from engine.observing.clock import Clock
 from engine.scheduling.plan import Computed, ModelFacts, Plan
+from engine.scheduling.speculation import verified
 from engine.text.tokenizer import Detokenizer
 from kernels.dispatch import Backend
 
@@ -58,11 +59,17 @@ class ModelCompute:
         logits = self.runner.run(batch)
         ran = clock.ns()
         rows = len(batch.sampling)
-        tokens = self.sampler.sample(logits[:rows], batch.sampling)
+        tokens = self.sampler.sample(logits[:rows], batch.sampling, batch.ahead)
         damaged = self.sampler.damaged(logits[rows:], batch.silent)
         sampled = clock.ns()
         pairs = list(zip(batch.sampling, tokens, strict=True))
-        return Computed(pairs, damaged, built - start, ran - built, sampled - ran)
+        kept: dict[str, int] = {}
+        if batch.ahead:
+            pairs, kept = verified(plan.items, tokens)
+            for item in plan.items:
+                if item.draft:
+                    del item.request.logprobs[kept[item.request.id] :]
+        return Computed(pairs, kept, damaged, built - start, ran - built, sampled - ran)
 
     def detokenizer(self) -> Detokenizer:
         return self.loaded.tokenizer.detokenizer()

@@ -16,10 +16,12 @@ NEVER = -1e30
 """Below every logit, and still a number: where nothing else is left, it is taken."""
 
 
-def adjust(row: torch.Tensor, request: Request, eos_ids: Collection[int]) -> None:
+def adjust(
+    row: torch.Tensor, request: Request, eos_ids: Collection[int], ahead: Sequence[int] = ()
+) -> None:
     """Change float32 [vocab] in place: which tokens are allowed, what ends the output too
-    early, bias, penalties."""
-    params, output = request.params, request.output_ids
+    early, bias, penalties. The output is the request's with `ahead` behind it."""
+    params, output = request.params, [*request.output_ids, *ahead]
     if params.allowed_token_ids:
         allowed = list(params.allowed_token_ids)
         kept = row[allowed]
@@ -31,7 +33,7 @@ def adjust(row: torch.Tensor, request: Request, eos_ids: Collection[int]) -> Non
     row[sorted(never)] = NEVER
     for token, bias in params.logit_bias:
         row[token] += bias
-    _penalise(row, request)
+    _penalise(row, request, output)
 
 
 def _begun(word: Sequence[int], output: Sequence[int]) -> bool:
@@ -39,14 +41,14 @@ def _begun(word: Sequence[int], output: Sequence[int]) -> bool:
     return len(word) == 1 or tuple(output[1 - len(word) :]) == tuple(word[:-1])
 
 
-def _penalise(row: torch.Tensor, request: Request) -> None:
+def _penalise(row: torch.Tensor, request: Request, output: Sequence[int]) -> None:
     """Repetition over prompt and output (Keskar 2019), frequency and presence over the output."""
     params = request.params
     if params.repetition_penalty != 1.0:
-        seen = torch.tensor(sorted({*request.prompt_ids, *request.output_ids}), device=row.device)
+        seen = torch.tensor(sorted({*request.prompt_ids, *output}), device=row.device)
         values, by = row[seen], params.repetition_penalty
         row[seen] = torch.where(values > 0, values / by, values * by)
-    if request.output_ids and (params.frequency_penalty or params.presence_penalty):
-        count = Counter(request.output_ids)
+    if output and (params.frequency_penalty or params.presence_penalty):
+        count = Counter(output)
         often = torch.tensor([float(n) for n in count.values()], device=row.device)
         row[list(count)] -= params.frequency_penalty * often + params.presence_penalty

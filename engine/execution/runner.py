@@ -26,9 +26,11 @@ class Batch:
     logit_rows: torch.Tensor
     """int64 [R + S]: batch rows whose logits are wanted, of `sampling` and then of `silent`."""
     sampling: list[Request]
-    """[R]: those that get a token."""
+    """[R]: those that get a token, once for each of their rows."""
     silent: Sequence[Request] = ()
     """[S]: those in the middle of their prompt; their logits say whether they are sound."""
+    ahead: Sequence[Sequence[int]] = ()
+    """[R], or none without a draft: the tokens of a draft that the row stands behind."""
 
 
 class BlockTables:
@@ -70,11 +72,12 @@ class ModelRunner:
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))
 
     def build(self, plan: Plan) -> Batch:
-        requests, starts, counts, samples, padding = zip(*plan.items, strict=True)
+        requests, starts, counts, samples, padding, drafts = zip(*plan.items, strict=True)
         tokens: list[int] = []
-        for request, start, count, last in zip(requests, starts, counts, samples, strict=True):
-            if count == 1 and last and request.output_ids:
+        for request, start, count, last, _, draft in plan.items:
+            if draft or (count == 1 and last and request.output_ids):
                 tokens.append(request.output_ids[-1])
+                tokens.extend(draft)
             else:
                 tokens.extend(request.token_ids(start, start + count))
         slabs = np.array([request.slab for request in requests], np.int32)
@@ -88,17 +91,28 @@ class ModelRunner:
             self._device,
         )
         last_rows = np.cumsum(rows, dtype=np.int64) - 1
+        sampling, wanted = list(compress(requests, samples)), last_rows
         silent: list[Request] = []
+        ahead: list[Sequence[int]] = []
+        if any(drafts):
+            sampling = [item.request for item in plan.items for _ in range(item.samples)]
+            ahead = [item.draft[:n] for item in plan.items for n in range(item.samples)]
+            ends = zip(last_rows.tolist(), samples, strict=True)
+            rows_of = [range(end + 1 - count, end + 1) for end, count in ends]
+            wanted = np.array([row for rows in rows_of for row in rows], np.int64)
+        elif not all(samples):
+            wanted = last_rows[np.array(samples, bool)]
         if not all(samples):
             quiet = [not (last or extra) for last, extra in zip(samples, padding, strict=True)]
             silent = list(compress(requests, quiet))
-            last_rows = np.concatenate((last_rows[list(samples)], last_rows[quiet]))
+            wanted = np.concatenate((wanted, last_rows[quiet]))
         return Batch(
             tensor_of(np.array(tokens, np.int64), self._device),
             step,
-            tensor_of(last_rows, self._device),
-            list(compress(requests, samples)),
+            tensor_of(wanted, self._device),
+            sampling,
             silent,
+            ahead,
         )
 
     def run(self, batch: Batch) -> torch.Tensor:

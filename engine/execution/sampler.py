@@ -34,23 +34,32 @@ class Sampler:
         self._seed = seed
         self._argmax = argmax
 
-    def sample(self, logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+    def sample(
+        self,
+        logits: torch.Tensor,
+        requests: Sequence[Request],
+        ahead: Sequence[Sequence[int]] = (),
+    ) -> list[int | None]:
         """Token of each row of float32 [R, vocab], None where the row is not finite.
 
-        May write into `logits`. Leaves log probabilities in the requests that want them.
+        `ahead`, where any row has some: the tokens of a draft that each row stands behind, as
+        if they were known. May write into `logits`. Leaves log probabilities in the requests
+        that want them, a row's behind those of the rows before it.
         """
+        after = ahead or [()] * len(requests)
         wanting = [row for row, r in enumerate(requests) if r.params.logprobs is not None]
         raw = logits[wanting] if wanting else None
         best, tokens = self._argmax(logits)
-        changed = [row for row, r in enumerate(requests) if r.params.adjusts(len(r.output_ids))]
+        made = [len(r.output_ids) + len(a) for r, a in zip(requests, after, strict=True)]
+        changed = [row for row, r in enumerate(requests) if r.params.adjusts(made[row])]
         if changed:
             for row in changed:
-                adjust(logits[row], requests[row], self.eos_ids)
+                adjust(logits[row], requests[row], self.eos_ids, after[row])
             tokens[changed] = self._argmax(logits[changed])[1]
         drawn = [row for row, r in enumerate(requests) if r.params.temperature > 0]
         if drawn:
             params = [requests[row].params for row in drawn]
-            uniform = [self.uniform(requests[row]) for row in drawn]
+            uniform = [self.uniform(requests[row], made[row]) for row in drawn]
             tokens[drawn] = draw(logits[drawn], params, uniform)
         if raw is not None:
             note_logprobs(raw, [requests[row] for row in wanting], tokens[wanting])
@@ -65,12 +74,12 @@ class Sampler:
         pairs = zip(requests, best.tolist(), strict=True)
         return [request for request, logit in pairs if not math.isfinite(logit)]
 
-    def uniform(self, request: Request) -> float:
-        """In [0, 1): the random number of the request's next token."""
+    def uniform(self, request: Request, index: int) -> float:
+        """In [0, 1): the random number of the request's output token `index`."""
         seed = request.params.seed
         if seed is None:
             seed = (_splitmix(self._seed) + request.number) | UNSEEDED
-        return _splitmix(_splitmix(seed) ^ len(request.output_ids)) / 2.0**64
+        return _splitmix(_splitmix(seed) ^ index) / 2.0**64
 
 
 def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.Tensor) -> None:
@@ -83,7 +92,7 @@ def note_logprobs(logits: torch.Tensor, requests: list[Request], tokens: torch.T
     for row, (request, token) in enumerate(zip(requests, tokens.tolist(), strict=True)):
         count = request.params.logprobs or 0
         top = tuple(zip(ids[row][:count], values[row][:count], strict=True))
-        request.logprobs = TokenLogprobs(token, chosen[row], top)
+        request.logprobs.append(TokenLogprobs(token, chosen[row], top))
 
 
 def draw(logits: torch.Tensor, params: list[SamplingParams], uniform: list[float]) -> torch.Tensor:

@@ -62,10 +62,13 @@ class StepRecord:
     bound_by: str = "queue"
 
     def count(self, plan: Plan) -> None:
-        """Tokens by kind. A decode step computes one token and samples after output began."""
-        for request, _, tokens, samples, padding in plan.items:
+        """Tokens by kind. A decode step computes one token, and its draft, and samples after
+        output began."""
+        for request, _, tokens, samples, padding, draft in plan.items:
             if padding:
                 self.padding_tokens += tokens
+            elif draft:
+                self.decode_tokens += tokens
             elif samples and request.output_ids:
                 self.decode_tokens += 1
                 self.prefill_tokens += tokens - 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from engine.config import EngineConfig
 from engine.scheduling.continuous import Continuous
+from engine.scheduling.lookup import PromptLookup
 from engine.scheduling.pages import ContiguousPool, PagePool
 from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.speculation import Speculation
 from engine.scheduling.static import Static
 
 
@@ -27,4 +29,8 @@ def make_scheduler(config: EngineConfig, pages: int, slabs: int, max_model_len: 
         policy = Static(int(config.max_wait_ms * 1e6), config.pad_prompts)
     reserve = config.reserve or ("known" if paged else "final")
     cap = config.min_batch if config.dynamic_batch else config.max_batch
-    return Scheduler(pool, policy, cap, config.token_budget, max_model_len, reserve)
+    speculation = None
+    if config.speculate == "prompt":
+        speculation = Speculation(PromptLookup(), config.max_draft, config.page_tokens)
+    budget = config.token_budget
+    return Scheduler(pool, policy, cap, budget, max_model_len, reserve, speculation)

@@ -32,7 +32,7 @@ class Continuous:
             elif request.status is Status.RUNNING and (
                 done % size or self._make_room(scheduler, request, 1, plan)
             ):
-                plan.items.append(PlanItem(request, done, 1, True))
+                plan.items.append(PlanItem(request, done, 1, 1))
                 budget -= 1
         for request in prompts:
             if budget == 0:
@@ -48,6 +48,8 @@ class Continuous:
             plan.items = [item for item in plan.items if item.request.status is Status.RUNNING]
         if not plan.preempted:
             self._admit(scheduler, budget, now, plan)
+        if scheduler.speculation is not None:
+            scheduler.speculation.extend(plan, scheduler.token_budget - plan.tokens)
 
     def _admit(self, scheduler: Scheduler, budget: int, now: int, plan: Plan) -> None:
         if not scheduler.waiting or scheduler.paused:

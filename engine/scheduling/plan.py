@@ -17,10 +17,13 @@ class PlanItem(NamedTuple):
     request: Request
     start: int
     tokens: int
-    samples: bool
-    """The last of them is the newest known token: its logits give the next one."""
+    samples: int
+    """So many rows at its end give a token: 1 where the last is the newest known token, one more
+    for each token of a draft, else 0."""
     padding: bool = False
     """A finished row of a static batch: it is computed and its result thrown away."""
+    draft: Sequence[int] = ()
+    """Tokens that may come next, computed behind the newest known one; they are in `tokens`."""
 
 
 @dataclass
@@ -48,7 +51,10 @@ class Computed:
     """What came of a Plan. Its K and V are in the cache; times in ns."""
 
     tokens: list[tuple[Request, int | None]]
-    """Of every item that samples; None: the output is not finite."""
+    """Of every item that samples, in order; None: the output is not finite. An item with a draft
+    gives one token, and one more for each token of the draft that was the right one."""
+    kept: dict[str, int]
+    """Tokens that each item with a draft gave, by request id: so many of its rows stand."""
     damaged: Sequence[Request] = ()
     """Of the items that do not sample, those whose output is not finite."""
     build: int = 0

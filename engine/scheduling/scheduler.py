@@ -21,6 +21,7 @@ from engine.scheduling.pages import PagePool
 from engine.scheduling.plan import Plan, PlanItem
 from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.shadow import ContiguousShadow
+from engine.scheduling.speculation import Speculation
 from engine.scheduling.waiting import WaitingQueue
 
 PREEMPTIONS_MAX = 2
@@ -59,6 +60,7 @@ class Scheduler:
         token_budget: int,
         max_model_len: int,
         reserve: str = "known",
+        speculation: Speculation | None = None,
     ) -> None:
         self.pool = pool
         self.policy = policy
@@ -66,6 +68,7 @@ class Scheduler:
         self.token_budget = token_budget
         self.max_model_len = max_model_len
         self.reserve = reserve
+        self.speculation = speculation
         self.paused = False
         """Admit nobody; running requests go on."""
         self.waiting = WaitingQueue()
@@ -119,6 +122,8 @@ class Scheduler:
         self.running.pop(request.id, None)
         request.status = Status.FINISHED
         request.finish_reason = reason
+        if self.speculation is not None:
+            self.speculation.drafter.forget(request)
         self.policy.leave(self, request, reason)
 
     def release(self, request: Request) -> None:
@@ -228,7 +233,7 @@ class Scheduler:
 
     def item(self, request: Request, tokens: int) -> PlanItem:
         done = request.num_computed
-        return PlanItem(request, done, tokens, done + tokens == request.num_tokens)
+        return PlanItem(request, done, tokens, int(done + tokens == request.num_tokens))
 
     # --- how much room ----------------------------------------------------------------
 
@@ -306,7 +311,7 @@ class Scheduler:
         size, useful = self.pool.page_tokens, 0
         filled = []
         for item in items:
-            request, start, tokens, _, padding = item
+            request, start, tokens, _, padding, _ = item
             if padding:
                 continue
             request.num_computed = done = start + tokens
@@ -328,7 +333,7 @@ class Scheduler:
         What is known is believed: only items whose output has been looked at belong here.
         """
         size, index = self.pool.page_tokens, self.pool.index
-        for request, start, tokens, _, _ in filled:
+        for request, start, tokens, *_ in filled:
             first, last = start // size, (start + tokens) // size
             self.pool.seal(request.pages[first:last])
             if index is not None:

@@ -52,7 +52,7 @@ class Static:
             return
         for row in self.batch:
             if row.status is Status.FINISHED:
-                plan.items.append(PlanItem(row, row.num_computed - 1, 1, False, padding=True))
+                plan.items.append(PlanItem(row, row.num_computed - 1, 1, 0, padding=True))
                 self.padded_tokens += 1
             elif budget:
                 tokens = min(row.num_pending, budget)
@@ -82,4 +82,4 @@ class Static:
         row = max(self.batch, key=lambda row: len(row.prompt_ids))
         tokens = min(self._rectangle, len(row.prompt_ids), budget)
         self._rectangle -= tokens
-        return PlanItem(row, 0, tokens, False, padding=True)
+        return PlanItem(row, 0, tokens, 0, padding=True)

@@ -104,7 +104,8 @@ class CostCompute:
     def run(self, plan: Plan) -> Computed:
         spent = self.spend(work_of(plan.items, self.page_tokens))
         rows = [item.request for item in plan.items if item.samples]
-        return Computed([(row, self._token(row)) for row in rows], (), *spent)
+        kept = {item.request.id: 1 for item in plan.items if item.draft}
+        return Computed([(row, self._token(row)) for row in rows], kept, (), *spent)
 
     def spend(self, work: StepWork) -> tuple[int, int, int]:
         """Let the time of such a step pass: ns of building, computing and sampling."""

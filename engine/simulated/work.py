@@ -26,7 +26,7 @@ class StepWork(NamedTuple):
 
 def work_of(items: Iterable[PlanItem], page_tokens: int) -> StepWork:
     tokens = rows = decodes = context = chunk_held = chunks = sealed = 0
-    for request, start, count, samples, _ in items:
+    for request, start, count, samples, *_ in items:
         end = start + count
         rows += 1
         tokens += count

@@ -1,0 +1,129 @@
+"""Speculation: drafts of tokens that may come next, as many as pay for themselves. No torch.
+
+A draft's tokens are computed behind the newest known one, in the same step, and each of their
+rows is sampled with the random number of its own place in the output. So the token that comes of
+a row is the one that would have come without the draft, and a draft token is right exactly when it
+is that token (Leviathan et al. 2023 accept by probability; here nothing is left to chance). What a
+draft changes is when tokens come, never which.
+
+The own-page rule stays as it is: a draft never fills its request's open page, so a page is sealed
+with known tokens only, and what was wrong in it is overwritten by the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from engine.request import Request
+from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.stepcost import StepTimes
+
+MARGIN = 1.1
+"""A draft token is computed where it is worth so many times its cost: estimates err."""
+
+
+class Drafter(Protocol):
+    """Knows tokens that may come next."""
+
+    def draft(self, request: Request, most: int) -> tuple[Sequence[int], Sequence[float]]:
+        """At most `most` tokens, and how likely each comes if all before it have come."""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """It has ended."""
+        ...
+
+
+class Speculation:
+    """Which requests get drafts in a step, and how long ones: those whose tokens gain time."""
+
+    def __init__(self, drafter: Drafter, most: int, page_tokens: int) -> None:
+        self.drafter, self.most, self._page_tokens = drafter, most, page_tokens
+        self.times = StepTimes()
+        self.drafts = self.drafted = self.accepted = 0
+        """Since the start: items with a draft, tokens in them, and those that were right."""
+        self.accepted_at = [0] * most
+        """Those that were right, by their place in the draft."""
+
+    def extend(self, plan: Plan, budget: int) -> None:
+        """Give decodes of `plan` drafts within `budget` tokens."""
+        found = []
+        for place, item in enumerate(plan.items):
+            if item.samples and item.tokens == 1 and item.request.output_ids and not item.padding:
+                room = self._room(item)
+                tokens, odds = self.drafter.draft(item.request, room) if room > 0 else ((), ())
+                if tokens:
+                    found.append((place, tokens, odds))
+        if not found or budget < 1:
+            return
+        lengths = self._lengths([odds for _, _, odds in found], plan, budget)
+        for (place, tokens, _), length in zip(found, lengths, strict=True):
+            if length:
+                item = plan.items[place]
+                plan.items[place] = item._replace(
+                    tokens=1 + length, samples=1 + length, draft=tuple(tokens[:length])
+                )
+
+    def _room(self, item: PlanItem) -> int:
+        """Draft tokens that neither fill the open page nor reach beyond the request's end."""
+        request, size = item.request, self._page_tokens
+        page = size - 1 - (item.start + 1) % size if (item.start + 1) % size else 0
+        return min(self.most, page, request.ends_at - len(request.output_ids) - 1)
+
+    def _lengths(self, odds: Sequence[Sequence[float]], plan: Plan, budget: int) -> list[int]:
+        """The likeliest tokens first, while one more gains more than its row costs."""
+        rows = plan.tokens
+        expected = float(sum(bool(item.samples) for item in plan.items))
+        lengths = [0] * len(odds)
+        chances = []
+        for place, chain in enumerate(odds):
+            chance = 1.0
+            for depth, one in enumerate(chain):
+                chance *= one
+                chances.append((-chance, depth, place))
+        for chance, _, place in sorted(chances):
+            row, step = self.times.row, self.times.of(rows)
+            if budget < 1 or -chance * step <= MARGIN * expected * row:
+                break
+            lengths[place] += 1
+            expected -= chance
+            rows, budget = rows + 1, budget - 1
+        return lengths
+
+    def count(self, plan: Plan, kept: dict[str, int]) -> None:
+        """What came of a step's drafts."""
+        for item in plan.items:
+            if item.draft:
+                right = kept[item.request.id] - 1
+                self.drafts += 1
+                self.drafted += len(item.draft)
+                self.accepted += right
+                for place in range(right):
+                    self.accepted_at[place] += 1
+
+
+def verified(
+    items: Iterable[PlanItem], tokens: Sequence[int | None]
+) -> tuple[list[tuple[Request, int | None]], dict[str, int]]:
+    """Of the sampled rows' `tokens`, those that stand, in order; and how many of each draft's.
+
+    The first row of a draft stands; each later one while the draft before it was right. What is
+    not finite behind a draft counts as wrong: the next step computes that row again.
+    """
+    stand: list[tuple[Request, int | None]] = []
+    kept: dict[str, int] = {}
+    row = 0
+    for request, _, _, samples, _, draft in items:
+        if samples:
+            stand.append((request, tokens[row]))
+            count = 1
+            for guess, before, token in zip(draft, tokens[row:], tokens[row + 1 :], strict=False):
+                if guess != before or token is None:
+                    break
+                stand.append((request, token))
+                count += 1
+            if draft:
+                kept[request.id] = count
+            row += samples
+    return stand, kept
