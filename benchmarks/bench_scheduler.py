@@ -23,7 +23,7 @@ def engine_with(waiting):
         pages=RUNNING * 20, max_batch=RUNNING, token_budget=512, max_waiting=200_000
     )
     engine.runner.run = lambda batch: torch.zeros(len(batch.sampling), 4)
-    engine.sampler.sample = lambda logits, requests: [5] * len(requests)
+    engine.sampler.sample = lambda logits, requests, ahead=(): [5] * len(requests)
     params = SamplingParams(max_tokens=230, ignore_eos=True)
     for _ in range(RUNNING + waiting):
         engine.submit([7, 8], params)

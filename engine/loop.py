@@ -7,7 +7,7 @@ cost model) and whose time passes (the machine's, or a virtual one). No torch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped
@@ -16,9 +16,10 @@ from engine.observing.ledger import Ledger, take_ledger
 from engine.observing.observer import Observer
 from engine.observing.telemetry import StepRecord, Telemetry
 from engine.request import FinishReason, Request, Status
+from engine.scheduling.assemble import make_speculation
 from engine.scheduling.controls import Controls
 from engine.scheduling.intake import Call, Cancel, Intake, Submit
-from engine.scheduling.plan import Compute, Computed, Plan
+from engine.scheduling.plan import Compute, Computed, Plan, PlanItem
 from engine.scheduling.scheduler import Scheduler
 from engine.text.output import OutputText
 
@@ -55,6 +56,7 @@ class Loop:
         self.texts: dict[str, OutputText] = {}
         """Of those that have come in."""
         self.telemetry = Telemetry(self.clock)
+        self.speculation = make_speculation(self.config)
         self.controls = Controls(scheduler, self.config, self.telemetry.event)
         self.queue_full = f"the queue is full ({self.config.max_waiting} requests wait); try later"
         self._turned_away = 0
@@ -73,10 +75,11 @@ class Loop:
         self.round_began = start = self.clock.ns()
         self.take_in()
         plan = self.scheduler.plan(self.clock.ns())  # later than what was just queued
+        drafting = self._draft(plan)
         self._settle(plan)
         self.observer.watch(len(plan.items), start)
         if plan.items:
-            record = StepRecord(plan=self.clock.ns() - start)
+            record = StepRecord(plan=self.clock.ns() - start, draft=drafting)
             try:
                 computed = self.compute.run(plan)
                 self._accept(plan, computed, record)
@@ -103,6 +106,17 @@ class Loop:
                 case Call():
                     command.run()
 
+    def _draft(self, plan: Plan) -> int:
+        """Let decodes have drafts, where that pays. Nanoseconds that looking for them took."""
+        speculation = self.speculation
+        if speculation is None or not plan.items:
+            return 0
+        start, paid = self.clock.ns(), speculation.pays
+        speculation.extend(plan, self.scheduler.token_budget - plan.tokens)
+        if speculation.pays != paid:
+            self.telemetry.event("speculation", speculation.state)
+        return self.clock.ns() - start
+
     def _settle(self, plan: Plan) -> None:
         """Tell the world what planning itself decided."""
         self.bound_by = plan.bound_by
@@ -119,8 +133,8 @@ class Loop:
         record.sample = computed.sample
         record.count(plan)
         items = plan.items
-        if self.scheduler.speculation is not None and (kept := computed.kept):
-            self.scheduler.speculation.count(plan, kept)
+        if kept := computed.kept:
+            record.accepted_tokens = self._count_drafts(items, kept)
             items = [i._replace(tokens=kept[i.request.id]) if i.draft else i for i in items]
         damaged = [*computed.damaged, *(r for r, token in computed.tokens if token is None)]
         if damaged:
@@ -131,6 +145,18 @@ class Loop:
         self.scheduler.publish(self.scheduler.accept(items))
         record.sampled = self._deliver(computed, now)
         record.apply = self.clock.ns() - now
+
+    def _count_drafts(self, items: Iterable[PlanItem], kept: dict[str, int]) -> int:
+        """How many draft tokens of a step were right."""
+        accepted = 0
+        for item in items:
+            if item.draft:
+                request, right = item.request, kept[item.request.id] - 1
+                self.telemetry.speculated(len(item.draft), right)
+                request.drafted += len(item.draft)
+                request.accepted += right
+                accepted += right
+        return accepted
 
     def _deliver(self, computed: Computed, now: int) -> int:
         """Each token into its request and its stream; those that it ends, end. How many.
@@ -267,6 +293,8 @@ class Loop:
         if self.open.pop(request.id, None) is None:
             return
         text = self.texts.pop(request.id, None)
+        if self.speculation is not None:
+            self.speculation.drafter.forget(request)
         rest = ""
         try:
             if text is not None and error is None:

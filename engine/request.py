@@ -258,6 +258,10 @@ class Request:
     """Set from any thread; read by the engine thread between steps."""
     priority: Priority = Priority.NORMAL
     preemptions: int = 0
+    drafted: int = 0
+    """Tokens that were drafted for it."""
+    accepted: int = 0
+    """Of them, those that were right."""
     passed: int = 0
     """Requests admitted past it while it was the head and did not fit."""
     prefix_pages: int = 0

@@ -167,6 +167,9 @@ class BatchState:
     """Of the tokens that speculation drafted, the share that the model accepted."""
     draft_tokens: float | None = None
     """Accepted tokens a draft, mean; a step without drafts gives one token, these come on top."""
+    draft_gain: float | None = None
+    """Tokens a second over what they would be without drafts, estimated; below 1 they cost more
+    than they bring."""
     padding_tokens_total: int | None = None
     """Computed for finished rows of a static batch."""
     max_wait_ms: float | None = None
@@ -307,6 +310,10 @@ class StepShares:
     build: float | None = None
     forward_prefill: float | None = None
     forward_decode: float | None = None
+    draft: float | None = None
+    """Looking for drafts, and ..."""
+    verify: float | None = None
+    """... computing them; None where nothing is drafted."""
     sample: float | None = None
     apply: float | None = None
     telemetry: float | None = None
@@ -344,6 +351,10 @@ class RequestRow:
     """So far."""
     preemptions: int | None = None
     """How often it gave its pages back and computed them again."""
+    draft_tokens: int | None = None
+    """Tokens that were drafted for it; None without any."""
+    accepted_tokens: int | None = None
+    """Of them, those that were right."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,11 @@ def drafts(batch: BatchState) -> list[Field]:
     return [
         Field("drafts accepted", fmt.percent(batch.draft_accepted_ratio)),
         Field("a draft", fmt.decimal(batch.draft_tokens, "tok")),
+        *(
+            [Field("drafts gain", fmt.times(batch.draft_gain), trouble=batch.draft_gain < 1)]
+            if batch.draft_gain is not None
+            else []
+        ),
     ]
 
 

@@ -77,6 +77,11 @@ def age(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else duration(seconds)
 
 
+def times(value: float | None) -> str:
+    """How many times as much: × 1.32."""
+    return f"× {value:.2f}" if value is not None and known(value) else MISSING
+
+
 def millis(value: float | None) -> str:
     """Milliseconds in, `duration` out."""
     return duration(None if value is None else value / 1e3)

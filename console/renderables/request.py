@@ -89,7 +89,17 @@ def _fields(row: RequestRow, usual: float | None) -> list[Field]:
         Field("pages held", fmt.count(row.pages)),
         Field("position", fmt.count(row.position, "tok")),
         Field("preempted", fmt.count(row.preemptions), trouble=bool(row.preemptions)),
+        *_drafts(row),
     ]
+
+
+def _drafts(row: RequestRow) -> list[Field]:
+    """What speculation did for it: tokens that came of drafts, and of how many."""
+    if not row.draft_tokens:
+        return []
+    accepted = row.accepted_tokens or 0
+    share = fmt.percent(accepted / row.draft_tokens)
+    return [Field("drafts accepted", f"{accepted}/{row.draft_tokens} tok, {share}")]
 
 
 def _stage_line(stage: RequestStage, whole: float) -> Line:

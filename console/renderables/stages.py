@@ -30,6 +30,11 @@ def of_step(steps: StepShares) -> Shares:
         ("build", "build", steps.build),
         ("fwd-p", "fwd prefill", steps.forward_prefill),
         ("fwd-d", "fwd decode", steps.forward_decode),
+        *(
+            [("draft", "draft", steps.draft), ("verify", "verify", steps.verify)]
+            if steps.draft is not None
+            else []
+        ),
         ("sample", "sample", steps.sample),
         ("apply", "apply", steps.apply),
         ("telem", "telemetry", steps.telemetry),

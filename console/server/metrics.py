@@ -90,6 +90,8 @@ class EngineMetrics(Collector):
         )  # fmt: skip
         for name, text, value in plain:
             yield self._family(CounterMetricFamily, name, text, {(): value})
+        if self._engine.config.speculate != "off":
+            yield from self._drafts(meters)
         ended: Counter[str] = Counter(dict.fromkeys(SUCCESS.values(), 0))
         for reason, count in dict(meters.finished).items():
             if reason in SUCCESS:
@@ -102,6 +104,21 @@ class EngineMetrics(Collector):
             CounterMetricFamily, "evewatch:requests_finished",
             "Requests ended, by this engine's own reasons.",
             {(r,): n for r, n in dict(meters.finished).items()}, ("reason",),
+        )  # fmt: skip
+
+    def _drafts(self, meters: Meters) -> Iterator[Metric]:
+        totals, most = meters.totals, self._engine.config.max_draft
+        for name, text, key in (
+            ("drafts", "Drafts that were computed.", "drafts"),
+            ("draft_tokens", "Tokens in them.", "draft_tokens"),
+            ("accepted_tokens", "Of them, those that were right.", "accepted_tokens"),
+        ):
+            family = f"vllm:spec_decode_num_{name}"
+            yield self._family(CounterMetricFamily, family, text, {(): totals[key]})
+        yield self._family(
+            CounterMetricFamily, "vllm:spec_decode_num_accepted_tokens_per_pos",
+            "The same by their place in the draft.",
+            {(str(at),): meters.accepted_at[at] for at in range(most)}, ("position",),
         )  # fmt: skip
 
     # --- gauges -----------------------------------------------------------------------

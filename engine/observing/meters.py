@@ -55,7 +55,10 @@ class Meters:
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
-        """steps, prompt_tokens, output_tokens, preemptions, requests"""
+        """steps, prompt_tokens, output_tokens, preemptions, requests, drafts, draft_tokens,
+        accepted_tokens"""
+        self.accepted_at: Counter[int] = Counter()
+        """Draft tokens that were right, by their place in the draft, from 0."""
         self.finished: Counter[str] = Counter()
         """Requests ended, by finish reason."""
         self.ttft, self.itl = Histogram(TTFT_S), Histogram(TOKEN_S)

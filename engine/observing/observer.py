@@ -22,6 +22,7 @@ from engine.scheduling.controls import Controls
 from engine.scheduling.plan import Compute
 from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.speculation import Speculation
 from engine.snapshot import (
     AllocatorState,
     BatchState,
@@ -53,6 +54,7 @@ class Observed(Protocol):
     telemetry: Telemetry
     controls: Controls
     bound_by: str | None
+    speculation: Speculation | None
 
     @property
     def open(self) -> Mapping[str, Request]: ...
@@ -204,9 +206,24 @@ class Observer:
             prompt_tokens_total=totals["prefill_tokens"],
             preemptions_total=totals["preemptions"],
             preemption_tax=loop.scheduler.preemption_tax,
+            **self._drafts(now),
             padding_tokens_total=totals["padding_tokens"],
             max_wait_ms=loop.controls.max_wait_ms,
         )
+
+    def _drafts(self, now: float) -> dict[str, float | None]:
+        """Of the last minute; None without drafts in it."""
+        speculation = self._loop.speculation
+        if speculation is None:
+            return {}
+        found = self._loop.telemetry.drafts(now)
+        if not found.drafted:
+            return {}
+        return {
+            "draft_accepted_ratio": found.accepted / found.drafted,
+            "draft_tokens": found.accepted / found.drafts,
+            "draft_gain": found.gain(speculation.times.row),
+        }
 
     def _kv(self, now: float) -> KvState:
         scheduler, compute = self._loop.scheduler, self._loop.compute
@@ -316,4 +333,6 @@ def _row(request: Request, now: int) -> RequestRow:
         tokenize_ms=(ends - stamps.tokenize_start) / 1e6 if (ends := stamps.tokenize_end) else None,
         detokenize_ms=stamps.detokenize_ns / 1e6,
         preemptions=request.preemptions,
+        draft_tokens=request.drafted or None,
+        accepted_tokens=request.accepted if request.drafted else None,
     )

@@ -34,7 +34,11 @@ EVENTS_KEPT = 200
 EVENT_INTERVAL_S = 60.0
 """A repeating kind of anomaly is written once in this time, with its count."""
 
-STEP_PARTS = ("plan", "build", "forward_prefill", "forward_decode", "sample", "apply", "telemetry")
+STEP_PARTS = (
+    "plan", "draft", "build", "forward_prefill", "forward_decode", "verify",
+    "sample", "apply", "telemetry",
+)  # fmt: skip
+"""`draft` is looking for drafts, `verify` their share of the forward pass."""
 LATENCIES = ("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms")
 BOUNDS = ("queue", "cap", "kv", "token_budget", "batch")
 """What can limit a step, as the ring of steps numbers it."""
@@ -54,6 +58,13 @@ class StepRecord:
     apply: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    draft: int = 0
+    """Of `plan`: looking for drafts."""
+    drafts: int = 0
+    draft_tokens: int = 0
+    """In them, and of `decode_tokens`."""
+    accepted_tokens: int = 0
+    """Of the draft tokens, those that were right."""
     padding_tokens: int = 0
     """Computed for finished rows of a static batch."""
     sampled: int = 0
@@ -69,6 +80,8 @@ class StepRecord:
                 self.padding_tokens += tokens
             elif draft:
                 self.decode_tokens += tokens
+                self.drafts += 1
+                self.draft_tokens += len(draft)
             elif samples and request.output_ids:
                 self.decode_tokens += 1
                 self.prefill_tokens += tokens - 1
@@ -107,6 +120,27 @@ class Ring:
         return np.concatenate([p[np.searchsorted(p[:, 0], start) :] for p in parts])
 
 
+@dataclass(frozen=True)
+class Drafts:
+    """What speculation did in some steps."""
+
+    spent_ns: float
+    sampled: float
+    drafts: float
+    drafted: float
+    """Tokens in them."""
+    accepted: float
+    """Of `drafted`, and among `sampled`."""
+
+    def gain(self, row_ns: float) -> float | None:
+        """Tokens a second over what they would be without drafts, where a row costs `row_ns`;
+        None without drafts."""
+        without = self.spent_ns - self.drafted * row_ns
+        if not self.drafted or without <= 0 or self.sampled <= self.accepted:
+            return None
+        return self.sampled / self.spent_ns * without / (self.sampled - self.accepted)
+
+
 class Telemetry:
     """Of one Loop, in its clock's time."""
 
@@ -118,7 +152,7 @@ class Telemetry:
     def reset(self) -> None:
         """Forget everything but the meters, which only grow."""
         self.started = self._clock.ns() / 1e9
-        self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 6)
+        self.steps = Ring(STEPS_KEPT, 1 + len(STEP_PARTS) + 9)
         self.ended = Ring(FINISHED_KEPT, 1 + len(LATENCIES) + len(STAGES))
         self.gaps = Ring(GAPS_KEPT, 2)
         self.arrivals = Ring(FINISHED_KEPT, 1)
@@ -149,6 +183,14 @@ class Telemetry:
             finished[rejected] += count
         self.event("reject", f"{count} turned away: {why}", limit=True)
 
+    def speculated(self, drafted: int, accepted: int) -> None:
+        """One draft of so many tokens, the first `accepted` of them right."""
+        for totals in (self.totals, self.meters.totals):
+            totals["drafts"] += 1
+            totals["draft_tokens"] += drafted
+            totals["accepted_tokens"] += accepted
+        self.meters.accepted_at.update(range(accepted))
+
     def preempted(self, request: Request) -> None:
         self.totals["preemptions"] += 1
         self.meters.totals["preemptions"] += 1
@@ -158,14 +200,18 @@ class Telemetry:
         start = self._clock.ns()
         tokens = max(record.prefill_tokens + record.decode_tokens, 1)
         prefill = record.forward * record.prefill_tokens // tokens
+        verify = record.forward * record.draft_tokens // tokens
         parts = (
-            record.plan, record.build, prefill, record.forward - prefill,
+            record.plan - record.draft, record.draft, record.build,
+            prefill, record.forward - prefill - verify, verify,
             record.sample, record.apply, self._cost_ns,
         )  # fmt: skip
         self.steps.append(
             (
                 record.end / 1e9, *parts, record.prefill_tokens, record.decode_tokens,
-                record.sampled, record.running, record.waiting, BOUNDS.index(record.bound_by),
+                record.sampled, record.running, record.waiting,
+                record.drafts, record.draft_tokens, record.accepted_tokens,
+                BOUNDS.index(record.bound_by),
             )
         )  # fmt: skip
         self.busy_ns += sum(parts)
@@ -249,7 +295,17 @@ class Telemetry:
         total = times.sum()
         if not total > 0:
             return StepShares()
-        return StepShares(*(float(x) for x in times / total))
+        shares = dict(zip(STEP_PARTS, (times / total).tolist(), strict=True))
+        if not shares["draft"] and not shares["verify"]:
+            shares["draft"] = shares["verify"] = None
+        return StepShares(**shares)
+
+    def drafts(self, now: float) -> Drafts:
+        """Of the last minute's steps."""
+        rows = self.steps.since(now - WINDOW_S)
+        first = 1 + len(STEP_PARTS)
+        counts = [float(rows[:, first + n].sum()) for n in (2, 5, 6, 7)]
+        return Drafts(float(rows[:, 1:first].sum()), *counts)
 
     def rate(self, ring: Ring, now: float) -> float:
         """Rows a second over the last seconds."""

@@ -29,8 +29,10 @@ def make_scheduler(config: EngineConfig, pages: int, slabs: int, max_model_len: 
         policy = Static(int(config.max_wait_ms * 1e6), config.pad_prompts)
     reserve = config.reserve or ("known" if paged else "final")
     cap = config.min_batch if config.dynamic_batch else config.max_batch
-    speculation = None
-    if config.speculate == "prompt":
-        speculation = Speculation(PromptLookup(), config.max_draft, config.page_tokens)
-    budget = config.token_budget
-    return Scheduler(pool, policy, cap, budget, max_model_len, reserve, speculation)
+    return Scheduler(pool, policy, cap, config.token_budget, max_model_len, reserve)
+
+
+def make_speculation(config: EngineConfig) -> Speculation | None:
+    if config.speculate == "off":
+        return None
+    return Speculation(PromptLookup(), config.max_draft, config.page_tokens)

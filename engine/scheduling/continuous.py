@@ -48,8 +48,6 @@ class Continuous:
             plan.items = [item for item in plan.items if item.request.status is Status.RUNNING]
         if not plan.preempted:
             self._admit(scheduler, budget, now, plan)
-        if scheduler.speculation is not None:
-            scheduler.speculation.extend(plan, scheduler.token_budget - plan.tokens)
 
     def _admit(self, scheduler: Scheduler, budget: int, now: int, plan: Plan) -> None:
         if not scheduler.waiting or scheduler.paused:

@@ -21,7 +21,6 @@ from engine.scheduling.pages import PagePool
 from engine.scheduling.plan import Plan, PlanItem
 from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.shadow import ContiguousShadow
-from engine.scheduling.speculation import Speculation
 from engine.scheduling.waiting import WaitingQueue
 
 PREEMPTIONS_MAX = 2
@@ -60,7 +59,6 @@ class Scheduler:
         token_budget: int,
         max_model_len: int,
         reserve: str = "known",
-        speculation: Speculation | None = None,
     ) -> None:
         self.pool = pool
         self.policy = policy
@@ -68,7 +66,6 @@ class Scheduler:
         self.token_budget = token_budget
         self.max_model_len = max_model_len
         self.reserve = reserve
-        self.speculation = speculation
         self.paused = False
         """Admit nobody; running requests go on."""
         self.waiting = WaitingQueue()
@@ -122,8 +119,6 @@ class Scheduler:
         self.running.pop(request.id, None)
         request.status = Status.FINISHED
         request.finish_reason = reason
-        if self.speculation is not None:
-            self.speculation.drafter.forget(request)
         self.policy.leave(self, request, reason)
 
     def release(self, request: Request) -> None:

@@ -19,6 +19,8 @@ from engine.request import Request
 from engine.scheduling.plan import Plan, PlanItem
 from engine.scheduling.stepcost import StepTimes
 
+PATIENCE = 200
+"""Steps without a draft that pays, although there were drafts, before that is said."""
 MARGIN = 1.1
 """A draft token is computed where it is worth so many times its cost: estimates err."""
 
@@ -41,10 +43,10 @@ class Speculation:
     def __init__(self, drafter: Drafter, most: int, page_tokens: int) -> None:
         self.drafter, self.most, self._page_tokens = drafter, most, page_tokens
         self.times = StepTimes()
-        self.drafts = self.drafted = self.accepted = 0
-        """Since the start: items with a draft, tokens in them, and those that were right."""
-        self.accepted_at = [0] * most
-        """Those that were right, by their place in the draft."""
+        self.pays = True
+        """Whether drafts are computed now, where there are any."""
+        self._declined = 0
+        """Steps one after another in which there were drafts and none was worth its cost."""
 
     def extend(self, plan: Plan, budget: int) -> None:
         """Give decodes of `plan` drafts within `budget` tokens."""
@@ -58,12 +60,21 @@ class Speculation:
         if not found or budget < 1:
             return
         lengths = self._lengths([odds for _, _, odds in found], plan, budget)
+        self._declined = 0 if any(lengths) else self._declined + 1
+        self.pays = self._declined < PATIENCE
         for (place, tokens, _), length in zip(found, lengths, strict=True):
             if length:
                 item = plan.items[place]
                 plan.items[place] = item._replace(
                     tokens=1 + length, samples=1 + length, draft=tuple(tokens[:length])
                 )
+
+    @property
+    def state(self) -> str:
+        """For the operator, in one line."""
+        if self.pays:
+            return "speculation: drafts pay again"
+        return "speculation: no draft has been worth its cost for a while; they are not computed"
 
     def _room(self, item: PlanItem) -> int:
         """Draft tokens that neither fill the open page nor reach beyond the request's end."""
@@ -90,17 +101,6 @@ class Speculation:
             expected -= chance
             rows, budget = rows + 1, budget - 1
         return lengths
-
-    def count(self, plan: Plan, kept: dict[str, int]) -> None:
-        """What came of a step's drafts."""
-        for item in plan.items:
-            if item.draft:
-                right = kept[item.request.id] - 1
-                self.drafts += 1
-                self.drafted += len(item.draft)
-                self.accepted += right
-                for place in range(right):
-                    self.accepted_at[place] += 1
 
 
 def verified(

@@ -48,7 +48,7 @@ class Leaper:
         loop, scheduler = self._loop, self._loop.scheduler
         if not rows or loop.observer.wanted or loop.on_step is not None or self._compute.words:
             return False
-        if type(scheduler.policy) is not Continuous:
+        if type(scheduler.policy) is not Continuous or loop.speculation is not None:
             return False
         for row in rows:
             plain = not (row.stop_ids or row.params.stop or row.logprobs)

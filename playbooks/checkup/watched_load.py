@@ -310,8 +310,20 @@ def _step_facts(
         "token_gain": bound.gain,
         "token_budget": engine.config.token_budget,
         "preemption_tax": recomputed / useful if useful else None,
+        **_draft_facts(engine),
         "logging_share": logs.ns / 1e6 / (spent / kept) if spent and kept else None,
         "log_lines_per_request": logs.lines / len(result.records) if result.records else None,
+    }
+
+
+def _draft_facts(engine: Engine) -> dict[str, float | None]:
+    speculation = engine.loop.speculation
+    drafts = engine.telemetry.drafts(engine.clock.ns() / 1e9)
+    if speculation is None or not drafts.drafted:
+        return {}
+    return {
+        "draft_accepted_ratio": drafts.accepted / drafts.drafted,
+        "draft_gain": drafts.gain(speculation.times.row),
     }
 
 

@@ -17,6 +17,10 @@ FAR_PAST = 2.0
 MOST_OF_IT = 0.5
 ONE_ROW = 1.2
 """Rows on average: no two run together."""
+DRAFTS_PAY = 0.98
+"""Tokens a second with drafts over without: below it they cost more than they bring."""
+REJECTED, MANY_ROWS = 0.3, 8.0
+"""Where nobody says what drafts cost: so few of them right, beside so many rows of others."""
 KV_FULL = 0.9
 """Of the pages: with more held it may be memory that keeps requests out."""
 
@@ -90,6 +94,30 @@ def token_budget_bound(e: Evidence) -> Finding | None:
         RESTART,
         "twice the token budget is no faster",
     )  # fmt: skip
+
+
+def speculation_hurts(e: Evidence) -> Finding | None:
+    """By its gain where that is known; else where most drafts are wrong and rows are not free."""
+    assert e.draft_accepted_ratio is not None
+    right = f"{e.draft_accepted_ratio:.0%} of the draft tokens were right"
+    if e.draft_gain is not None:
+        if e.draft_gain >= DRAFTS_PAY:
+            return None
+        sure = confidence(e.draft_gain, DRAFTS_PAY, 0.85)
+        seen = f"with drafts {e.draft_gain:.2f} × the tokens a second; {right}"
+    else:
+        if e.draft_accepted_ratio >= REJECTED or (e.mean_running or 0.0) < MANY_ROWS:
+            return None
+        sure = confidence(e.draft_accepted_ratio, REJECTED, 0.1)
+        seen = f"{right}, and {e.mean_running:.0f} requests run, whose rows they slow down"
+    return Finding(
+        "speculation_hurts",
+        sure,
+        (seen,),
+        "switch speculation off for this traffic, or draft fewer tokens",
+        RESTART,
+        "without drafts it is no faster",
+    )
 
 
 def batch_too_large(e: Evidence) -> Finding | None:

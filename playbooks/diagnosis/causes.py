@@ -98,6 +98,8 @@ CAUSES = (
           "the KV cache has no room for who waits", OUTSIDE),
     Cause("token_budget_bound", ("token_limited_share", "token_gain"), capacity.token_budget_bound,
           "steps are full before the machine is"),
+    Cause("speculation_hurts", ("draft_accepted_ratio",), capacity.speculation_hurts,
+          "drafts cost more than they bring", OUTSIDE),
     Cause("slower_than_usual", ("usual",), outside.slower_than_usual,
           "it is slower than in the last healthy runs", OUTSIDE),
     Cause("batch_too_large_for_objective", ("tpot_ms", "curve", "queue_share"),
@@ -118,13 +120,14 @@ CAUSES = (
 
 OF_HOST = tuple(cause.name for cause in CAUSES if cause.needs == ("host",))
 """Causes of the machine and not of the engine."""
-HISTORY = ("usual",)
-"""Facts of runs before this one: no step measures them."""
+UNPLANNED = ("usual", "draft_accepted_ratio")
+"""Facts that no step sets out to measure: of runs before this one, and of drafts, where an
+engine makes them."""
 
 
 def facts_needed() -> set[str]:
     """By any cause, of what steps measure."""
-    return {fact for cause in CAUSES for fact in cause.needs}.difference(HISTORY)
+    return {fact for cause in CAUSES for fact in cause.needs}.difference(UNPLANNED)
 
 
 def diagnose(evidence: Evidence, examined: Iterable[str] | None = None) -> list[Finding]:

@@ -105,6 +105,10 @@ class Evidence:
     log_lines_per_request: float | None = None
     preemption_tax: float | None = None
     """Tokens computed again over useful ones."""
+    draft_accepted_ratio: float | None = None
+    """Of the tokens that speculation drafted, those that were right; None without drafts."""
+    draft_gain: float | None = None
+    """Tokens a second over what they would be without drafts."""
     kv_usage: float | None = None
     """Of the pages, those held; mean over the steps that had no room, or over all."""
     kv_waste: float | None = None
@@ -185,6 +189,8 @@ def from_snapshots(series: Sequence[Snapshot]) -> dict[str, Any]:
         "tokenize_share": last.stages.tokenize,
         "decode_share": last.stages.decode,
         "preemption_tax": last.batch.preemption_tax,
+        "draft_accepted_ratio": last.batch.draft_accepted_ratio,
+        "draft_gain": last.batch.draft_gain,
         "kv_usage": _mean([s.kv.usage for s in live]),
         "kv_waste": _mean([s.kv.fragmentation_ratio for s in live]),
         "prefix_hit_ratio": last.kv.prefix_hit_ratio,

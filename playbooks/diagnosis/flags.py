@@ -54,6 +54,13 @@ ADMISSION = {
     "tgi": "--max-concurrent-requests up",
     "evewatch": "--max-queue up",
 }
+DRAFTS = {
+    "vllm": "without --speculative-config, or its num_speculative_tokens down",
+    "sglang": "without --speculative-algorithm, or --speculative-num-draft-tokens down",
+    "llamacpp": "without --model-draft, or --draft-max down",
+    "tgi": "--speculate 0",
+    "evewatch": "--set speculate=off",
+}
 MORE_MACHINES = {
     "vllm": "--tensor-parallel-size or --data-parallel-size up",
     "sglang": "--tp-size or --dp-size up",
@@ -81,6 +88,7 @@ FLAGS: dict[str, dict[str, str]] = {
     "cold_prefix_cache": PREFIXES,
     "logging_overhead": LOGGING,
     "tokenizer_bound": TOKENIZER,
+    "speculation_hurts": DRAFTS,
     "compute_bound": MORE_MACHINES,
 }
 """By cause and engine, as adapters name it. Where none is here the remedy says all there is."""

@@ -41,7 +41,7 @@ HOT = 0.10
 FEW_REQUESTS = 10
 TRACED_STEPS = 8
 TRACED_REQUESTS = 4
-FORWARD = ("forward_prefill", "forward_decode")
+FORWARD = ("forward_prefill", "forward_decode", "verify")
 LABELS = {
     "gemm": "GEMM",
     "attention": "attention",
@@ -49,6 +49,7 @@ LABELS = {
     "rowwise": "norms and activations",
     "forward_other": "the rest of forward",
     "plan": "planning",
+    "draft": "looking for drafts",
     "build": "batch building",
     "sample": "sampling",
     "apply": "applying",
@@ -160,6 +161,8 @@ def step_table(trial: Trial, kernels: dict[str, float]) -> dict[str, Any]:
     inside = {kind: measured[kind] for kind in ORDER}
     inside["forward_other"] = max(forward - sum(inside.values()), 0.0)
     outside = {name: sums[name] for name in STEP_PARTS if name not in FORWARD}
+    if not outside["draft"]:
+        del outside["draft"]
     total = sum(inside.values()) + sum(outside.values())
     return {
         "count": trial.totals.get("steps", 0),
@@ -172,6 +175,7 @@ def step_table(trial: Trial, kernels: dict[str, float]) -> dict[str, Any]:
         ],
         "prefill_share": sums["forward_prefill"] / forward if forward else None,
         "decode_share": sums["forward_decode"] / forward if forward else None,
+        "verify_share": sums["verify"] / forward if forward else None,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playbooks.checkup.site import Site
-from playbooks.diagnosis import HISTORY, INCONCLUSIVE, Evidence, Finding, diagnose
+from playbooks.diagnosis import INCONCLUSIVE, UNPLANNED, Evidence, Finding, diagnose
 from playbooks.outside.announce import Announcement
 from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder
@@ -70,8 +70,8 @@ class CheckState:
         if not self.playbook.diagnose or self.state == "running":
             return []
         planned = self.view.planned(self.done, self.evidence)
-        if planned and self.evidence.usual is not None:
-            planned |= set(HISTORY)
+        if planned:
+            planned |= {fact for fact in UNPLANNED if getattr(self.evidence, fact) is not None}
         found = diagnose(self.evidence, planned)
         return found if planned else [finding for finding in found if finding.is_problem]
 

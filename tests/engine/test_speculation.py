@@ -9,10 +9,12 @@ import pytest
 
 from engine.core import Engine
 from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduling.plan import Plan
-from engine.scheduling.speculation import Speculation
+from engine.scheduling.lookup import PromptLookup
+from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.speculation import PATIENCE, Speculation, verified
+from engine.scheduling.stepcost import StepTimes
 from engine.stream import Stream
-from engines import assert_nothing_held, tiny_engine
+from engines import assert_nothing_held, step_until_idle, tiny_engine
 
 VOCAB = 270
 
@@ -50,7 +52,7 @@ class Always(Speculation):
 def params(rng: random.Random) -> SamplingParams:
     wild = rng.random() < 0.5
     return SamplingParams(
-        max_tokens=rng.randint(1, 60),
+        max_tokens=rng.randint(5, 60),
         min_tokens=rng.choice([0, 0, 5]) if wild else 0,
         temperature=rng.choice([0.0, 0.7, 1.0, 1.5]),
         seed=rng.choice([None, rng.randrange(2**40)]),
@@ -98,8 +100,7 @@ def serve(engine: Engine, requests: Sequence[tuple[int, list[int], SamplingParam
 
 def drafting(engine: Engine, drafter: Guesses) -> Engine:
     engine.load()
-    scheduler = engine.loop.scheduler
-    scheduler.speculation = Always(drafter, 8, scheduler.pool.page_tokens)
+    engine.loop.speculation = Always(drafter, 8, engine.pool.page_tokens)
     return engine
 
 
@@ -112,8 +113,8 @@ def test_tokens_and_log_probabilities_are_the_same_to_the_bit(kv_format, seed):
     known = {(n,): list(one[0]) for n, one in enumerate(plain, 1)}
     engine = drafting(tiny_engine(**settings), Guesses(known, seed))
     assert serve(engine, requests) == plain
-    speculation = engine.loop.scheduler.speculation
-    assert speculation.accepted > 100 and speculation.drafted > speculation.accepted + 20
+    totals = engine.telemetry.totals
+    assert 100 < totals["accepted_tokens"] < totals["draft_tokens"] - 20
 
 
 def test_so_it_is_while_requests_lose_their_pages():
@@ -127,12 +128,191 @@ def test_so_it_is_while_requests_lose_their_pages():
     assert FinishReason.KV_CAPACITY not in {one[2] for one in plain}
 
 
-def test_prompt_lookup_drafts_what_is_repeated():
-    """A model whose output repeats itself: the second time round it comes in fewer steps."""
-    engine = tiny_engine(kernels="cpu", speculate="prompt", max_batch=4)
-    plain = tiny_engine(kernels="cpu", max_batch=4)
-    requests = [(0, [7, 8, 9, 10] * 6, SamplingParams(max_tokens=120, ignore_eos=True))]
-    assert serve(engine, requests) == serve(plain, requests)
-    speculation = engine.loop.scheduler.speculation
-    assert len(speculation.drafter) == 0
-    print(speculation.drafted, speculation.accepted, engine.loop.telemetry.totals["steps"], plain.loop.telemetry.totals["steps"])
+def test_a_cancel_between_two_steps_of_drafts_leaves_nothing():
+    requests = world(7, 12)
+    known = {(n,): list(range(3, 60)) for n in range(1, 13)}
+    engine = drafting(tiny_engine(kernels="cpu"), Guesses(known, 1))
+    streams = [engine.submit(prompt, one) for _, prompt, one in requests]
+    for stream in streams:
+        engine.step()
+        engine.cancel(stream.request_id)
+        engine.pool.check_integrity()
+    step_until_idle(engine)
+    assert_nothing_held(engine)
+
+
+def test_tokens_that_are_not_finite_end_the_request_where_they_would_without_drafts(monkeypatch):
+    """Row by row the same: what stands before the broken one is delivered first."""
+
+    def broken(engine: Engine) -> Engine:
+        sample = engine._compute.sampler.sample
+
+        def poisoned(logits, rows, ahead=()):
+            for row, request in enumerate(rows):
+                at = len(request.output_ids) + len(ahead[row] if ahead else ())
+                if request.number % 3 == 0 and at == 9:
+                    logits[row] = float("nan")
+            return sample(logits, rows, ahead)
+
+        monkeypatch.setattr(engine._compute.sampler, "sample", poisoned)
+        return engine
+
+    requests = world(11, 12)
+    plain = serve(broken(tiny_engine(kernels="cpu")), requests)
+    assert sum(one[2] is FinishReason.ERROR for one in plain) > 1
+    known = {(n,): list(one[0]) + [7] * 9 for n, one in enumerate(plain, 1)}
+    engine = broken(drafting(tiny_engine(kernels="cpu"), Guesses(known, 2)))
+    assert serve(engine, requests) == plain
+
+
+def decoding(prompt: list[int], output: list[int], ends_at: int = 100) -> Request:
+    request = Request("r", SamplingParams(), Stream("r"), prompt, output)
+    request.num_computed, request.ends_at = request.num_tokens - 1, ends_at
+    return request
+
+
+def plan_of(*requests: Request) -> Plan:
+    return Plan([PlanItem(r, r.num_computed, 1, 1) for r in requests])
+
+
+class Sure:
+    def draft(self, request: Request, most: int) -> tuple[list[int], list[float]]:
+        return list(range(50, 50 + most)), [0.9] * most
+
+    def forget(self, request: Request) -> None:
+        pass
+
+
+def speculation(row: int = 1, step: int = 100) -> Speculation:
+    """Where one more row costs `row` and the first `step`."""
+    made = Speculation(Sure(), 8, 16)
+    for rows in (1, 2, 5):
+        made.times.note(rows, step + row * (rows - 1))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("known", "ends_at", "budget", "longest"),
+    [
+        (3, 100, 99, 8),
+        (9, 100, 99, 6),  # rows 8 … 14 of a page of 16: the last stays free
+        (15, 100, 99, 0),
+        (16, 100, 99, 0),  # the newest token fills the page
+        (17, 100, 99, 8),
+        (3, 4, 99, 2),  # the row behind the last draft token gives the last token
+        (3, 1, 99, 0),
+        (3, 100, 5, 5),
+        (3, 100, 0, 0),
+    ],
+)
+def test_a_draft_never_fills_its_page_nor_outlasts_its_request(known, ends_at, budget, longest):
+    plan = plan_of(decoding(list(range(3, 2 + known)), [7], ends_at))
+    speculation().extend(plan, budget)
+    (item,) = plan.items
+    assert (len(item.draft), item.tokens, item.samples) == (longest, 1 + longest, 1 + longest)
+
+
+def test_drafts_are_as_long_as_they_pay_at_this_batch():
+    def length(row: int, others: int) -> int:
+        plan = plan_of(*(decoding([1, 2, 3], [7]) for _ in range(1 + others)))
+        speculation(row).extend(plan, 256)
+        return sum(len(item.draft) for item in plan.items)
+
+    assert length(1, 0) == 8
+    assert 1 <= length(30, 0) < 8
+    assert length(200, 0) == 0  # a row costs two steps
+    assert length(100, 30) == 0  # a step of 31 rows is 31 times one of one
+    assert length(1, 30) > 2 * 31
+
+
+def test_it_is_said_when_drafts_stop_to_pay_and_when_they_pay_again():
+    made = speculation(row=200)
+    for _ in range(PATIENCE):
+        assert made.pays
+        made.extend(plan_of(decoding([1, 2, 3], [7])), 256)
+    assert not made.pays and "not computed" in made.state
+    for _ in range(2000):
+        made.times.note(1, 100)
+        made.times.note(9, 101)
+    made.extend(plan_of(decoding([1, 2, 3], [7])), 256)
+    assert made.pays
+
+
+def test_what_stands_of_the_sampled_rows():
+    first, second, third = (decoding([1], [2]) for _ in range(3))
+    second.id, third.id = "s", "t"
+    items = [
+        PlanItem(first, 1, 4, 4, draft=(5, 6, 7)),
+        PlanItem(second, 1, 1, 1),
+        PlanItem(decoding([1, 2], []), 0, 1, 0),
+        PlanItem(third, 1, 3, 3, draft=(8, 9)),
+    ]
+    stand, kept = verified(items, [5, 6, 1, 2, 3, 8, None, 4])
+    assert [token for _, token in stand] == [5, 6, 1, 3, 8]
+    assert kept == {"r": 3, "t": 1}
+    stand, kept = verified(items, [5, 6, 7, 2, None, 4, 9, 1])
+    assert [token for _, token in stand] == [5, 6, 7, 2, None, 4]
+    assert kept == {"r": 4, "t": 1}
+
+
+def test_a_line_through_steps():
+    times = StepTimes()
+    rng = random.Random(0)
+    for _ in range(500):
+        rows = rng.choice([1, 2, 3, 9, 40])
+        times.note(rows, int((1000 + 50 * rows) * rng.uniform(0.95, 1.05)))
+    assert times.row == pytest.approx(50, rel=0.1) and times.of(9) == pytest.approx(1450, rel=0.05)
+
+
+class TestPromptLookup:
+    def test_what_followed_the_same_tokens_comes_again(self):
+        lookup = PromptLookup()
+        request = decoding([10, 11, 12, 13, 14, 15, 1, 2], [10, 11])
+        tokens, odds = lookup.draft(request, 3)
+        assert list(tokens) == [12, 13, 14] and len(odds) == 3
+        request.append(12)
+        request.append(13)
+        assert list(lookup.draft(request, 3)[0]) == [14, 15, 1]
+
+    def test_the_longer_run_wins_over_the_newer_one(self):
+        request = decoding([1, 2, 3, 4, 77, 9, 3, 4, 88, 1, 2, 3], [4])
+        assert list(PromptLookup().draft(request, 1)[0]) == [77]
+
+    def test_a_run_that_has_come_to_the_present_goes_on_with_itself(self):
+        request = decoding([5, 6, 5, 6, 5], [6])
+        assert list(PromptLookup().draft(request, 5)[0]) == [5, 6, 5, 6, 5]
+
+    def test_nothing_where_nothing_was_seen(self):
+        assert PromptLookup().draft(decoding([1, 2, 3], [4]), 8) == ((), ())
+
+    def test_odds_follow_what_came_also_while_nothing_is_computed(self):
+        def odds(right: bool, length: int) -> float:
+            lookup, rng = PromptLookup(), random.Random(0)
+            request = decoding(list(range(10, 60)) * 3, [10, 11])
+            for place in range(12, 52):
+                lookup.draft(request, 1)
+                again = (10, 11, rng.randrange(60, 90))[place % 3]
+                request.append(place if right else again)
+            lookup.draft(request, 1)
+            return lookup._chance(lookup._trails[request], length)
+
+        assert odds(True, length=10) > 0.9 and odds(False, length=2) < 0.4
+
+    def test_all_that_it_drafts_was_said_before(self):
+        rng = random.Random(4)
+        for _ in range(200):
+            lookup = PromptLookup()
+            request = decoding([rng.randrange(4) for _ in range(rng.randint(1, 30))], [1])
+            for _ in range(20):
+                most = rng.randint(1, 6)
+                tokens, _ = lookup.draft(request, most)
+                ids = request.prompt_ids + request.output_ids
+                if tokens:
+                    assert len(tokens) == most
+                    assert any(
+                        (ids[at - 2 : at], ids[at]) == (ids[-2:], tokens[0])
+                        for at in range(2, len(ids))
+                    )
+                request.append(rng.randrange(4))
+            lookup.forget(request)
+            assert len(lookup) == 0

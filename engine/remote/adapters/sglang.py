@@ -52,6 +52,7 @@ SGLANG = Sglang(
             "output_tok_s": _named("gen_throughput"),
             "hit_ratio": _named("cache_hit_rate"),
             "draft_ratio": _named("spec_accept_rate"),
+            "draft_length": _named("spec_accept_length"),
         },
     ),
     cannot_know=(*INSIDE, "why requests ended"),

@@ -14,7 +14,7 @@ from engine.remote.metrics.owners import Labels, Series, title, unrepeated
 
 T = TypeVar("T", bound=Sized)
 V = TypeVar("V")
-NO_SUM = ("step_s", "hit_ratio", "draft_ratio")
+NO_SUM = ("step_s", "hit_ratio", "draft_ratio", "draft_length")
 """Gauges that do not add up: of several ranks they are not known."""
 
 

@@ -83,8 +83,16 @@ def batch(numbers: Numbers, gauges: Mapping[str, float]) -> BatchState:
             _ratio(totals.get("accepted_tokens"), totals.get("draft_tokens")),
             gauges.get("draft_ratio"),
         ),
-        draft_tokens=_ratio(totals.get("accepted_tokens"), totals.get("drafts")),
+        draft_tokens=_draft_tokens(totals, gauges),
     )
+
+
+def _draft_tokens(totals: Mapping[str, float], gauges: Mapping[str, float]) -> float | None:
+    """Accepted ones a draft; SGLang's length counts the token that comes without one, too."""
+    length = gauges.get("draft_length")
+    if length is not None and length >= 1.0:
+        return length - 1.0
+    return _ratio(totals.get("accepted_tokens"), totals.get("drafts"))
 
 
 def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:

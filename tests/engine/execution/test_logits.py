@@ -80,9 +80,9 @@ def test_a_row_that_is_not_finite_stays_so_whatever_is_asked():
 def test_log_probabilities_are_those_before_anything_is_asked():
     made = request(logprobs=1, bad_words=((4,),), logit_bias=((0, 9.0),))
     best([0, 0, 0, 0, 1], made)
-    assert made.logprobs.token == 0
-    assert made.logprobs.logprob == pytest.approx(-math.log(4 + math.e))
-    assert made.logprobs.top[0][0] == 4
+    assert made.logprobs[0].token == 0
+    assert made.logprobs[0].logprob == pytest.approx(-math.log(4 + math.e))
+    assert made.logprobs[0].top[0][0] == 4
 
 
 @pytest.mark.parametrize("more", [{}, {"top_k": 3}, {"top_p": 0.9}])

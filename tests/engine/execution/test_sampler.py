@@ -69,15 +69,15 @@ def test_each_row_follows_its_own_parameters():
 
 def test_the_number_depends_on_seed_and_index_alone():
     one = Sampler(frozenset(), seed=0)
-    assert one.uniform(request(1, seed=9)) == one.uniform(request(2, seed=9))
-    assert one.uniform(request(1, seed=9)) != one.uniform(request(1, outputs=1, seed=9))
-    assert one.uniform(request(1)) != one.uniform(request(2))
-    assert Sampler(frozenset(), seed=1).uniform(request(1)) != one.uniform(request(1))
+    assert one.uniform(request(1, seed=9), 0) == one.uniform(request(2, seed=9), 0)
+    assert one.uniform(request(1, seed=9), 0) != one.uniform(request(1, seed=9), 1)
+    assert one.uniform(request(1), 0) != one.uniform(request(2), 0)
+    assert Sampler(frozenset(), seed=1).uniform(request(1), 0) != one.uniform(request(1), 0)
 
 
 def test_the_numbers_are_uniform():
     source = Sampler(frozenset())
-    drawn = np.array([source.uniform(request(1, outputs=i, seed=5)) for i in range(4000)])
+    drawn = np.array([source.uniform(request(1, seed=5), i) for i in range(4000)])
     assert 0 <= drawn.min() <= drawn.max() < 1
     counts = np.histogram(drawn, bins=20, range=(0, 1))[0]
     assert ((counts - 200) ** 2 / 200).sum() < 45  # chi², 19 degrees of freedom: p ≈ 0.001
@@ -119,17 +119,17 @@ def test_log_probabilities_are_the_models_own_whatever_is_drawn(asked):
          request(2, min_tokens=1, stop_token_ids=(4,)), request(3)],
     )  # fmt: skip
     for row in (0, 1):
-        note = rows[row].logprobs
+        (note,) = rows[row].logprobs
         assert note.token == tokens[row]
         assert note.logprob == pytest.approx(own[row, tokens[row]].item(), abs=1e-4)
         best = own[row].argsort(descending=True)[:asked].tolist()
         assert [token for token, _ in note.top] == best
         assert [value for _, value in note.top] == pytest.approx(own[row, best].tolist(), abs=1e-4)
     assert tokens[1] != 4
-    assert rows[2].logprobs is None
+    assert rows[2].logprobs == []
 
 
 def test_each_row_gets_as_many_log_probabilities_as_it_asked_for():
     rows = [request(1, logprobs=0), request(2, logprobs=3), request(3, logprobs=20)]
     Sampler(frozenset()).sample(torch.randn(3, 10), rows)
-    assert [len(row.logprobs.top) for row in rows] == [0, 3, 10]  # the vocabulary has ten
+    assert [len(row.logprobs[0].top) for row in rows] == [0, 3, 10]  # the vocabulary has ten

@@ -30,7 +30,7 @@ from playbooks.diagnosis import (
     facts_needed,
     from_snapshots,
 )
-from playbooks.diagnosis.causes import HISTORY
+from playbooks.diagnosis.causes import UNPLANNED
 from playbooks.diagnosis.flags import FLAGS
 from playbooks.statistics.knee import DOUBLING_GAIN, doubling_gain
 
@@ -69,6 +69,7 @@ SICK = {
     "tokenizer_bound": {"tokenize_share": 0.5},
     "fragmentation": {"kv_limited_share": 0.6, "kv_waste": 0.7, "kv_usage": 0.9},
     "preemption_thrash": {"preemption_tax": 0.4, "kv_limited_share": 0.5},
+    "speculation_hurts": {"draft_accepted_ratio": 0.2, "draft_gain": 0.9},
     "kv_bound": {"kv_limited_share": 0.5, "kv_usage": 0.95, "kv_waste": 0.1},
     "token_budget_bound": {"token_limited_share": 0.8},
     "batch_too_large_for_objective": {"tpot_objective_ms": 30.0},
@@ -123,7 +124,7 @@ def test_a_cause_is_never_found_without_its_evidence(cause):
     for fact in needs:
         found = diagnose(replace(HEALTHY, **SICK[cause] | {fact: None}))
         assert cause not in {finding.cause for finding in found}
-        assert found[-1].cause == ("healthy" if fact in HISTORY else "inconclusive")
+        assert found[-1].cause == ("healthy" if fact in UNPLANNED else "inconclusive")
 
 
 def test_a_cause_that_was_not_looked_for_is_not_missing():
