@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 import typer.main
 import typer.testing
+from hypothesis import HealthCheck, settings
 
 from engine.observing.host import silent
 
@@ -21,6 +22,12 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a shell's background: programs that tests start and interrupt would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run, and as much time as a busy machine takes for them.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 """A process builds its commands once; here one would build them for every call."""
