@@ -16,7 +16,7 @@ from playbooks.forecast.calendar import DAYS, Calendar, Special
 from playbooks.forecast.history.history import HOUR_S, History, Hours, hours_of_week
 from playbooks.forecast.outlook import Outlook
 from playbooks.forecast.sizes import PresetSizes, Sizes
-from playbooks.forecast.weekly import DAY, WEEK, learn, past_errors, widening
+from playbooks.forecast.weekly import DAY, WEEK, learn, left_out_errors, past_errors, widening
 from playbooks.load.mix import PRESETS
 
 ASSUMED_ERROR = 0.2
@@ -49,7 +49,7 @@ def make_outlook(
     learner = _Learner(hours, calendar)
     notes = list(history.assumptions) + learner.assumptions(history)
     rates, specials = learner.rates(start, count, lead)
-    errors = learner.errors(count, lead, notes)
+    errors = learner.errors(start, count, lead, notes)
     bursts = bursts or history.bursts
     if bursts is None:
         bursts = GammaGaps()
@@ -143,7 +143,7 @@ class _Learner:
             return None
         return float(self._hours.rates[inside].sum() / usual[inside].sum())
 
-    def errors(self, count: int, lead: int, notes: list[str]) -> np.ndarray:
+    def errors(self, start: datetime, count: int, lead: int, notes: list[str]) -> np.ndarray:
         """float [n, count]; what has to be assumed for it goes into `notes`."""
         horizon = min(lead + count, WEEK)
         weekend = self._calendar.weekend
@@ -155,6 +155,14 @@ class _Learner:
                 tried = np.where(places < reach, places, reach - DAY + (places - reach) % DAY)
                 known = _filled(found)
                 return (known * widening(known))[:, tried]
+        found = left_out_errors(self._usual, self._labels, weekend)
+        if len(found) >= LEAST_ORIGINS:
+            notes.append(
+                "the history is too short for forecasts from earlier parts of it: days left out "
+                "of it show how far off this one may be"
+            )
+            off = found * widening(found)
+            return off[:, hours_of_week(start, count, self._calendar.zone) % DAY]
         notes.append(
             "the history is too short to show how far off a forecast from it is: the level is "
             f"taken to be off by {ASSUMED_ERROR:.0%} (one standard deviation)"

@@ -101,6 +101,23 @@ def past_errors(
     return np.array(found).reshape(len(found), horizon)
 
 
+def left_out_errors(rates: np.ndarray, labels: np.ndarray, weekend: Set[int]) -> np.ndarray:
+    """float [days, DAY]: the same for whole days, each left out of what is learnt from; for a
+    history of which no forecast could have been made. Days whose kind has no other are no use."""
+    days = np.cumsum(np.diff(labels // DAY, prepend=labels[0] // DAY) != 0)
+    of_weekend = np.isin(labels // DAY, sorted(weekend))
+    found = []
+    for day in range(int(days[-1]) + 1):
+        inside = (days == day) & ~np.isnan(rates)
+        others = (days != day) & ~np.isnan(rates)
+        if inside.sum() < DAY or not (others & (of_weekend == of_weekend[inside][0])).any():
+            continue
+        week = learn(np.where(inside, np.nan, rates), labels, weekend)
+        expected = week.then(labels, len(labels))[inside]
+        found.append(np.log((rates[inside] + HALF_COUNT) / (expected + HALF_COUNT))[:DAY])
+    return np.array(found).reshape(len(found), DAY)
+
+
 def widening(errors: np.ndarray) -> float:
     """What such errors (float [origins, horizon], none NaN) are to be multiplied with, as few of
     them are a poor measure: Student's quantile over the normal one, at 80 %.

@@ -149,13 +149,15 @@ def covered(outlook, truth):
     return np.mean((low <= truth) & (truth <= high))
 
 
-def test_intervals_hold_what_they_say():
+@pytest.mark.parametrize("weeks", [1, 4])
+def test_intervals_hold_what_they_say(weeks):
     shares = []
     for seed in range(12):
-        days = with_noise(35, seed)
-        outlook = make_outlook(History("made", MONDAY, 3600.0, days.counts[: 28 * 24]), days=7)
-        shares.append(covered(outlook, np.array(days.counts[28 * 24 :]) / 3600))
+        counts = with_noise(7 * weeks + 7, seed).counts
+        outlook = make_outlook(History("made", MONDAY, 3600.0, counts[: -7 * 24]), days=7)
+        shares.append(covered(outlook, np.array(counts[-7 * 24 :]) / 3600))
     assert 0.7 <= np.mean(shares) <= 0.92
+    assert any("days left out" in note for note in outlook.assumptions) == (weeks == 1)
 
 
 def test_plausible_days_differ_as_much_as_the_past_did():
