@@ -19,6 +19,11 @@ class StepCost(Protocol):
         """Nanoseconds that a step takes."""
         ...
 
+    @property
+    def least(self) -> int:
+        """No step takes less, in ns."""
+        ...
+
 
 @dataclass
 class LinearCost:
@@ -45,9 +50,15 @@ class LinearCost:
         spent += self.prompt_token * (work.tokens - work.decodes)
         return int(spent * self._random.uniform(1 - self.spread, 1 + self.spread))
 
+    @property
+    def least(self) -> int:
+        return int(self.floor * (1 - self.spread))
+
 
 class RecordedCost:
     """Steps take what they took: nanoseconds, in the order of the steps."""
+
+    least = 0
 
     def __init__(self, times: Iterable[int]) -> None:
         self._times = iter(times)
@@ -106,6 +117,11 @@ class CostCompute:
         rows = [item.request for item in plan.items if item.samples]
         kept = {item.request.id: 1 for item in plan.items if item.draft}
         return Computed([(row, self._token(row)) for row in rows], kept, (), *spent)
+
+    @property
+    def least_step(self) -> int:
+        """No step takes less, in ns."""
+        return self._cost.least
 
     def spend(self, work: StepWork) -> tuple[int, int, int]:
         """Let the time of such a step pass: ns of building, computing and sampling."""

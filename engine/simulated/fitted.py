@@ -57,6 +57,7 @@ class FittedCost:
         self._coefficients = coefficients
         self._ratios, self._speed = ratios or (1.0,), speed
         self._draw = random.Random(seed).random
+        self.least = int(coefficients.of_tokens(0) * min(self._ratios) / speed)
 
     def __call__(self, work: StepWork) -> int:
         ratios = self._ratios

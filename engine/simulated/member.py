@@ -22,9 +22,13 @@ class Member:
         self._open = 0
         self._ended: deque[int] = deque()
         """Ends that the step under way has brought, and that lie ahead."""
+        self._quiet_until = 0
+        """Nobody ends before: until then the replica need not live on to be counted."""
 
     def outstanding(self, at: int) -> int:
-        self.replica.run_until(at)
+        if at >= self._quiet_until:
+            self.replica.run_until(at)
+            self._quiet_until = self.replica.quiet_until()
         while self._ended and self._ended[0] <= at:
             self._ended.popleft()
             self._open -= 1
@@ -32,6 +36,7 @@ class Member:
 
     def take(self) -> None:
         self._open += 1
+        self._quiet_until = min(self._quiet_until, self.replica.quiet_until())
 
     def gave_back(self, at: int) -> None:
         self._ended.append(at)

@@ -17,6 +17,7 @@ from engine.simulated.cost import CostCompute, StepCost, made_up
 from engine.simulated.leap import Leaper
 from engine.stream import Stream
 
+NEVER = 1 << 62
 COLLECT_NS = 2_000_000
 """Between looks while a static batch fills."""
 
@@ -48,6 +49,7 @@ class Replica:
         compute = CostCompute(facts, cost, self.clock, page_tokens, token, eos_ids, words)
         self.loop = Loop(scheduler, compute, self.clock, config)
         self._leaper = Leaper(self.loop, compute, self.clock) if leaps else None
+        self._least_step = compute.least_step
         self._coming: list[tuple[int, int, Request]] = []
         """(when, number, who), a heap."""
         self._numbers = itertools.count(1)
@@ -86,6 +88,23 @@ class Replica:
         while self.clock.ns() < moment:
             if not self._step(moment):
                 self._wait(moment)
+
+    def quiet_until(self) -> int:
+        """No request ends before that moment (ns), whoever comes meanwhile: each of the steps up
+        to it brings a request one token at most."""
+        now, scheduler = self.clock.ns(), self.loop.scheduler
+        running = scheduler.running.values()
+        if scheduler.waiting or scheduler.pool.available <= len(running):
+            return now
+        steps = min((row.ends_at - len(row.output_ids) for row in running), default=0)
+        if any(row.stop_ids or row.params.stop for row in running):
+            return now
+        moments = [now + steps * self._least_step] if running else []
+        if self._coming:
+            moments.append(max(now, self._coming[0][0]))
+        if scheduler.next_deadline is not None:
+            moments.append(scheduler.next_deadline)
+        return min(moments, default=NEVER)
 
     def run(self) -> None:
         """Until all that was submitted has ended, or nothing more can happen by itself."""

@@ -42,16 +42,21 @@ def run_fit(
             with witness_of(engine) as witness, log.of(engine, rung.number, rung.round):
                 rung.run(EmbeddedTarget(engine, "fit"))
             hosts.append(witness.evidence)
-        fit = Fit(
-            fingerprint=_fingerprint(engine),
-            settings=config.to_dict(),
-            facts=engine.compute.facts,
-            pages=engine.pool.total,
-            max_model_len=engine.scheduler.max_model_len,
-            when=time.time(),
-            **step_times(log)._asdict(),
-        )
+        fit = fit_of(engine, log)
     return fit, fit_report(fit, hosts, time.monotonic() - start)
+
+
+def fit_of(engine: Engine, log: StepLog) -> Fit:
+    """From what was measured on it. Raises EngineError for too few steps."""
+    return Fit(
+        fingerprint=_fingerprint(engine),
+        settings=engine.config.to_dict(),
+        facts=engine.compute.facts,
+        pages=engine.pool.total,
+        max_model_len=engine.scheduler.max_model_len,
+        when=time.time(),
+        **step_times(log)._asdict(),
+    )
 
 
 def _fingerprint(engine: Engine) -> Fingerprint:

@@ -19,8 +19,8 @@ from engine.simulated.work import StepWork
 from playbooks.forecast.fit_file import HeldOut
 from playbooks.forecast.step_log import StepLog
 
-KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048,
-         4096, 8192, 16384)  # fmt: skip
+KNOTS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512, 1024,
+         2048, 4096, 8192, 16384)  # fmt: skip
 LEAST_MEASURED = 200
 """A fit from fewer steps says nothing."""
 LEAST_STEPS = 12

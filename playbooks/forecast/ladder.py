@@ -29,13 +29,16 @@ class Rung:
     seconds: float
     seed: int
 
-    def run(self, target: Target) -> LoadResult:
-        """Raises EngineError when a request fails: such a load measures nothing."""
-        spec = LoadSpec(
+    @property
+    def spec(self) -> LoadSpec:
+        return LoadSpec(
             Closed(self.users), parse_mix(self.lengths), duration_s=self.seconds, seed=self.seed,
             ignore_eos=True,
         )  # fmt: skip
-        result = run_load(target, spec)
+
+    def run(self, target: Target) -> LoadResult:
+        """Raises EngineError when a request fails: such a load measures nothing."""
+        result = run_load(target, self.spec)
         if result.interrupted:
             raise KeyboardInterrupt
         failed = next((r for r in result.records if r.failed), None)

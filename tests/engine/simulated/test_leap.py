@@ -114,3 +114,24 @@ def test_who_looks_on_sees_every_step():
     twin.submit([5] * 20, SamplingParams(50, ignore_eos=True))
     twin.run()
     assert seen == [1] * 50
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("world", WORLDS)
+def test_nobody_ends_before_it_is_said_to_be_possible(world, cost):
+    settings = {"max_batch": 8, "token_budget": 32} | WORLDS[world]
+    pages, outputs = settings.pop("pages"), settings.pop("outputs", 60)
+    twin = Replica(EngineConfig(**settings), FACTS, COSTS[cost](), pages=pages, max_model_len=512)
+    requests = [twin.submit(p, q, **more) for p, q, more in arrivals(60, outputs)]
+    looks = []
+    for moment in range(0, 5 * 10**9, 13_000_000):
+        twin.run_until(moment)
+        open_ones = [r for r in requests if r.finish_reason is None]
+        looks.append((twin.quiet_until(), twin.clock.ns(), open_ones))
+    twin.run()
+    ends = {r.id: r.stamps.finished for r in requests}
+    ahead = 0
+    for quiet, now, open_ones in looks:
+        assert all(ends[r.id] >= quiet for r in open_ones)
+        ahead += open_ones != [] and quiet > now
+    assert ahead > 10
