@@ -101,7 +101,8 @@ class Calendar:
 
     def at(self, moment: float) -> list[Special]:
         """What holds at that Unix time: a holiday at most, then a campaign at most."""
-        return [special for special in self.specials if special.holds(moment)]
+        found = [special for special in self.specials if special.holds(moment)]
+        return sorted(found, key=lambda special: special.kind == "campaign")
 
     def before(self, special: Special) -> list[Special]:
         """Earlier times of the same name."""

@@ -46,21 +46,29 @@ def make_outlook(
     if start < end:
         ends = end.astimezone(calendar.zone)
         raise ConfigError(f"start: {start:%F %H:%M} is before the history's end, {ends:%F %H:%M}")
-    learner = _Learner(hours, calendar)
-    notes = list(history.assumptions) + learner.assumptions(history)
+    learner = _Learner(history, hours, calendar)
+    notes = learner.notes
     rates, specials = learner.rates(start, count, lead)
-    errors = learner.errors(start, count, lead, notes)
     bursts = bursts or history.bursts
     if bursts is None:
         bursts = GammaGaps()
         notes.append("the history does not show how bursty arrivals are: they are taken as Poisson")
+    errors = learner.past_errors(start, count, lead)
+    if errors is None:
+        errors = _assumed_errors(count)
+        notes.append(
+            "the history is too short to show how far off a forecast from it is: the level is "
+            f"taken to be off by {ASSUMED_ERROR:.0%} (one standard deviation)"
+        )
+    else:
+        errors = _without_chance(errors, rates, bursts)
     usual = sizes or history.sizes
     if usual is None:
         usual = PresetSizes(PRESETS["chat"])
         notes.append("the history has no lengths: those of `chat` are taken")
     return Outlook(
-        start, rates, _without_chance(errors, rates, bursts),
-        tuple(_sizes(special, usual) for special in specials), bursts, history.block_tokens,
+        start, rates, errors, tuple(_sizes(special, usual) for special in specials), bursts,
+        history.block_tokens,
         tuple(tuple(special.name for special in those) for those in specials),
         *learner.naive(start, count), tuple(notes),
     )  # fmt: skip
@@ -85,6 +93,12 @@ def _sizes(specials: Sequence[Special], usual: Sizes) -> Sizes:
     return next((one.sizes for one in reversed(specials) if one.sizes is not None), usual)
 
 
+def _assumed_errors(count: int) -> np.ndarray:
+    """float [n, count]: a level that is off by ASSUMED_ERROR."""
+    spread = norm.ppf((np.arange(ASSUMED_PATHS) + 0.5) / ASSUMED_PATHS / 2 + 0.5)
+    return ASSUMED_ERROR * np.repeat(spread[:, None], count, axis=1)
+
+
 def _without_chance(errors: np.ndarray, rates: np.ndarray, bursts: Bursts) -> np.ndarray:
     """Past errors hold the chance of the arrivals that came; the arrivals that will be drawn bring
     their own."""
@@ -96,7 +110,7 @@ def _without_chance(errors: np.ndarray, rates: np.ndarray, bursts: Bursts) -> np
 class _Learner:
     """The usual week of a history, and how the calendar's days were and will be unlike it."""
 
-    def __init__(self, hours: Hours, calendar: Calendar) -> None:
+    def __init__(self, history: History, hours: Hours, calendar: Calendar) -> None:
         self._hours, self._calendar = hours, calendar
         self._labels = hours_of_week(hours.start, len(hours.rates), calendar.zone)
         unlike = [bool(calendar.at(m)) for m in _middles(hours.start, len(hours.rates))]
@@ -106,6 +120,7 @@ class _Learner:
                 f"{calendar.path}: the history is all holidays and campaigns; nothing usual is left"
             )
         self._week = learn(self._usual, self._labels, calendar.weekend)
+        self.notes = [*history.assumptions, *self._assumptions(history)]
 
     def rates(
         self, start: datetime, count: int, lead: int
@@ -114,6 +129,7 @@ class _Learner:
         labels = hours_of_week(start, count, self._calendar.zone)
         specials = [self._calendar.at(moment) for moment in _middles(start, count)]
         rates = self._week.ahead(_alike(labels, specials), lead)
+        self.notes += _not_on_the_hour(start, specials)
         factors = {one: self._factor(one) for those in specials for one in those}
         of_hours = [math.prod(factors[one] for one in those) for those in specials]
         return rates * np.array(of_hours), specials
@@ -143,8 +159,8 @@ class _Learner:
             return None
         return float(self._hours.rates[inside].sum() / usual[inside].sum())
 
-    def errors(self, start: datetime, count: int, lead: int, notes: list[str]) -> np.ndarray:
-        """float [n, count]; what has to be assumed for it goes into `notes`."""
+    def past_errors(self, start: datetime, count: int, lead: int) -> np.ndarray | None:
+        """float [n, count]; None: the history is too short for any."""
         horizon = min(lead + count, WEEK)
         weekend = self._calendar.weekend
         for reach in sorted({horizon, min(horizon, DAY)}, reverse=True):
@@ -156,19 +172,13 @@ class _Learner:
                 known = _filled(found)
                 return (known * widening(known))[:, tried]
         found = left_out_errors(self._usual, self._labels, weekend)
-        if len(found) >= LEAST_ORIGINS:
-            notes.append(
-                "the history is too short for forecasts from earlier parts of it: days left out "
-                "of it show how far off this one may be"
-            )
-            off = found * widening(found)
-            return off[:, hours_of_week(start, count, self._calendar.zone) % DAY]
-        notes.append(
-            "the history is too short to show how far off a forecast from it is: the level is "
-            f"taken to be off by {ASSUMED_ERROR:.0%} (one standard deviation)"
+        if len(found) < LEAST_ORIGINS:
+            return None
+        self.notes.append(
+            "the history is too short for forecasts from earlier parts of it: days left out of it "
+            "show how far off this one may be"
         )
-        spread = norm.ppf((np.arange(ASSUMED_PATHS) + 0.5) / ASSUMED_PATHS / 2 + 0.5)
-        return ASSUMED_ERROR * np.repeat(spread[:, None], count, axis=1)
+        return (found * widening(found))[:, hours_of_week(start, count, self._calendar.zone) % DAY]
 
     def naive(self, start: datetime, count: int) -> tuple[float, np.ndarray]:
         """The two forecasts that cost nothing: the last value, and the same hour last week."""
@@ -181,7 +191,7 @@ class _Learner:
             found.append(next((rate for rate in before if not math.isnan(rate)), math.nan))
         return float(known[-1]), np.array(found)
 
-    def assumptions(self, history: History) -> list[str]:
+    def _assumptions(self, history: History) -> list[str]:
         notes, week = [], self._week
         if history.slot_s > HOUR_S:
             notes.append(f"counts are {history.slot_s / HOUR_S:g} hours apart: even within them")
@@ -207,6 +217,16 @@ def _middles(start: datetime, count: int) -> list[float]:
     """Unix times of the middles of hours."""
     begin = start.timestamp() + HOUR_S / 2
     return [begin + i * HOUR_S for i in range(count)]
+
+
+def _not_on_the_hour(start: datetime, specials: Sequence[Sequence[Special]]) -> list[str]:
+    begin = start.timestamp()
+    return [
+        f"{one.kind} {one.name!r} does not begin and end on the hour: it has the hours whose "
+        "middle it holds"
+        for one in dict.fromkeys(one for those in specials for one in those)
+        if (one.begin - begin) % HOUR_S or (one.end - begin) % HOUR_S
+    ]
 
 
 def _alike(labels: np.ndarray, specials: Sequence[Sequence[Special]]) -> np.ndarray:

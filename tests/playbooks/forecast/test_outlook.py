@@ -132,6 +132,32 @@ def test_factors_are_learnt_from_earlier_days_which_spoil_nothing(tmp_path):
     assert outlook.sizes[82].label == "fixed:100,7" and outlook.sizes[81].label == "chat"
 
 
+def test_hours_are_whole_and_a_campaigns_lengths_come_first(tmp_path):
+    outlook = special(
+        tmp_path,
+        """
+[[campaign]]
+name = "Offer"
+begin = 2026-03-24T22:40:00
+end = 2026-03-25T02:00:00
+factor = 2
+lengths = "fixed:1,1"
+[[holiday]]
+name = "Rest"
+date = 2026-03-25
+factor = 0.5
+lengths = "fixed:2,2"
+""",
+    )
+    labels = hours_of_week(outlook.start, 168, UTC)
+    factor = outlook.rates / [usual(label) for label in labels]
+    assert factor[45:51] == pytest.approx([1, 1, 2, 1, 1, 0.5], rel=0.01)
+    assert [sizes.label for sizes in outlook.sizes[46:51]] == [
+        "chat", "fixed:1,1", "fixed:1,1", "fixed:1,1", "fixed:2,2",
+    ]  # fmt: skip
+    assert any("'Offer' does not begin and end on the hour" in n for n in outlook.assumptions)
+
+
 def test_a_factor_that_nobody_knows_is_asked_for(tmp_path):
     text = '[[holiday]]\nname = "New"\ndate = 2026-03-25\n'
     with pytest.raises(
