@@ -24,7 +24,7 @@ _SWITCHES = (
 POLICIES = ("continuous", "static")
 ALLOCATORS = ("paged", "contiguous")
 RESERVES = ("known", "final", "max")
-SPECULATE = ("off", "prompt")
+SPECULATE = ("off", "prompt", "draft")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -69,7 +69,10 @@ class EngineConfig:
     context). None: known where paging lets a request grow, else final."""
     speculate: str = "off"
     """prompt: compute tokens that followed the same ones before in prompt or output behind the
-    newest one, where that gains time. The tokens stay the same, to the bit."""
+    newest one, where that gains time. draft: those that a small model, draft_model, finds
+    likely. The tokens stay the same, to the bit."""
+    draft_model: str | None = None
+    """A Hugging Face folder or a GGUF file with the same vocabulary."""
     max_draft: int = 8
     """Most such tokens a request and step."""
     prefix_cache: bool = True
@@ -120,6 +123,10 @@ class EngineConfig:
             raise ConfigError(
                 f"reserve: known needs pages that a request can add to as it grows; "
                 f"{self.policy} batches on {self.allocator} memory need final or max"
+            )
+        if (self.speculate == "draft") != (self.draft_model is not None):
+            raise ConfigError(
+                "draft_model: speculate = draft needs one, and nothing else takes one; give both"
             )
         if self.speculate != "off" and self.policy != "continuous":
             raise ConfigError(

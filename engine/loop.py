@@ -56,7 +56,7 @@ class Loop:
         self.texts: dict[str, OutputText] = {}
         """Of those that have come in."""
         self.telemetry = Telemetry(self.clock)
-        self.speculation = make_speculation(self.config)
+        self.speculation = make_speculation(self.config, compute.drafter)
         self.controls = Controls(scheduler, self.config, self.telemetry.event)
         self.queue_full = f"the queue is full ({self.config.max_waiting} requests wait); try later"
         self._turned_away = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.execution.draft_model import DraftModel
 from engine.execution.kv_cache import KvCache
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
@@ -26,6 +27,7 @@ class ModelCompute:
     backend: Backend
     device: str
     clock: Clock
+    drafter: DraftModel | None = None
 
     def __post_init__(self) -> None:
         self.facts = ModelFacts(

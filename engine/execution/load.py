@@ -11,8 +11,9 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.calibration import Calibration, for_engine
 from engine.execution.compute import ModelCompute
+from engine.execution.draft_model import DraftModel
 from engine.execution.graphs import GraphRunner
-from engine.execution.kv_cache import KvCache, layout_for, memory_for
+from engine.execution.kv_cache import KvCache, layout_for, memory_for, memory_needed
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
 from engine.models import LoadedModel, ModelSpec
@@ -60,7 +61,58 @@ def build(
     sampler = Sampler(frozenset(spec.eos_ids), config.seed, backend.ops.argmax)
     scheduler = make_scheduler(config, cache.pages, config.max_batch, max_model_len)
     clock = clock or MachineClock()
-    return ModelCompute(loaded, cache, runner, sampler, backend, device, clock), scheduler
+    drafter = None
+    if config.speculate != "off":
+        _check_exact(backend)
+    if config.draft_model is not None:
+        drafter = _drafter(config, loaded, cache.pages, sampler, backend, device, clock)
+    compute = ModelCompute(loaded, cache, runner, sampler, backend, device, clock, drafter)
+    return compute, scheduler
+
+
+def _check_exact(backend: Backend) -> None:
+    if backend.name != "cpu":
+        raise ConfigError(
+            f"speculate: the rows of a draft must be computed as decode rows are, to the bit, and "
+            f"only the cpu kernels promise that; these are {backend.name}: set it to off"
+        )
+
+
+def _drafter(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    pages: int,
+    sampler: Sampler,
+    backend: Backend,
+    device: str,
+    clock: Clock,
+) -> DraftModel:
+    """Its cache is fp16, with a page for each of the large model's."""
+    assert config.draft_model is not None
+    checkpoint = models.open_checkpoint(models.resolve(config.draft_model))
+    small = models.load(checkpoint, backend.ops, device=device)
+    spec, own = small.spec, config.with_(kv_format="fp16", zero_point=False)
+    if not small.tokenizer.same_vocabulary(loaded.tokenizer):
+        raise ConfigError(
+            f"draft_model: {spec.name} has another vocabulary than {loaded.spec.name}: its tokens "
+            "mean something else; give a model of the same family"
+        )
+    layout = layout_for(own, spec.kv_heads, spec.head_dim)
+    if (why := backend.ops.misfit(layout, spec.heads)) is not None:
+        raise ConfigError(f"draft_model: the {backend.name} kernels cannot serve it: {why}")
+    memory = memory_needed(layout, spec.layers, pages, config.max_batch, config.token_budget)
+    cache = KvCache(
+        layout, spec.layers, memory, config.max_batch, config.token_budget, pages, device
+    )
+    most = loaded.spec.max_positions
+    longest = min(config.max_model_len or most, most)
+    if spec.max_positions < longest:
+        raise ConfigError(
+            f"draft_model: {spec.name} takes {spec.max_positions} tokens, fewer than the "
+            f"engine's; set max_model_len to {spec.max_positions}"
+        )
+    runner = ModelRunner(small.model, cache, device, config.max_batch, longest)
+    return DraftModel(runner, cache, sampler, clock, config.token_budget)
 
 
 def select_kernels(config: EngineConfig, spec: ModelSpec) -> tuple[str, Backend]:

@@ -67,11 +67,13 @@ class ModelRunner:
         self, model: Llama, cache: KvCache, device: str, max_batch: int, max_model_len: int
     ) -> None:
         self.model = model.on(cache.layers)
+        self.model_bytes = model.weight_bytes
         self._cache = cache
         self._device = device
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))
 
-    def build(self, plan: Plan) -> Batch:
+    def build(self, plan: Plan, last_only: bool = False) -> Batch:
+        """`last_only`: of a draft's rows the last one alone is sampled."""
         requests, starts, counts, samples, padding, drafts = zip(*plan.items, strict=True)
         tokens: list[int] = []
         for request, start, count, last, _, draft in plan.items:
@@ -94,7 +96,7 @@ class ModelRunner:
         sampling, wanted = list(compress(requests, samples)), last_rows
         silent: list[Request] = []
         ahead: list[Sequence[int]] = []
-        if any(drafts):
+        if any(drafts) and not last_only:
             sampling = [item.request for item in plan.items for _ in range(item.samples)]
             ahead = [item.draft[:n] for item in plan.items for n in range(item.samples)]
             ends = zip(last_rows.tolist(), samples, strict=True)

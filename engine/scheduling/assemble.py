@@ -6,6 +6,7 @@ from engine.config import EngineConfig
 from engine.scheduling.continuous import Continuous
 from engine.scheduling.lookup import PromptLookup
 from engine.scheduling.pages import ContiguousPool, PagePool
+from engine.scheduling.plan import Drafter
 from engine.scheduling.prefix import PrefixIndex
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.speculation import Speculation
@@ -32,7 +33,9 @@ def make_scheduler(config: EngineConfig, pages: int, slabs: int, max_model_len: 
     return Scheduler(pool, policy, cap, config.token_budget, max_model_len, reserve)
 
 
-def make_speculation(config: EngineConfig) -> Speculation | None:
+def make_speculation(config: EngineConfig, model: Drafter | None) -> Speculation | None:
+    """`model`: a second one that drafts, where the settings name one."""
     if config.speculate == "off":
         return None
-    return Speculation(PromptLookup(), config.max_draft, config.page_tokens)
+    drafter = PromptLookup() if model is None else model
+    return Speculation(drafter, config.max_draft, config.page_tokens)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.request import Request
+from engine.scheduling.plan import NO_DRAFT, Draft
 
 LONG, SHORT = 4, 2
 """Tokens that must be equal: the longer run is looked for first."""
@@ -59,8 +60,15 @@ class PromptLookup:
         for kind in range(len(CLASSES) + 1):  # before anything is known: as likely as not
             self._all.right[kind], self._all.seen[kind] = 1.0, 2.0
 
-    def draft(self, request: Request, most: int) -> tuple[Sequence[int], Sequence[float]]:
-        """At most `most` tokens, and how likely each comes if all before it have come."""
+    def depth(self, requests: int, most: int, step: float, row: float) -> int:
+        """Looking costs next to nothing."""
+        return most
+
+    def draft(self, asked: Sequence[tuple[Request, int]]) -> list[Draft]:
+        """For each request at most so many tokens."""
+        return [self._draft(request, most) for request, most in asked]
+
+    def _draft(self, request: Request, most: int) -> Draft:
         trail = self._trails.get(request)
         if trail is None:
             trail = self._trails[request] = Trail()
@@ -69,11 +77,11 @@ class PromptLookup:
         for token in request.output_ids[len(trail.ids) - len(request.prompt_ids) :]:
             self._follow(trail, token)
         if trail.place < 0:
-            return (), ()
+            return NO_DRAFT
         tokens = trail.ids[trail.place : trail.place + most]
         while len(tokens) < most:  # the match has come to the present: it goes on with itself
             tokens.extend(tokens[: most - len(tokens)])
-        return tokens, [self._chance(trail, trail.length + n) for n in range(most)]
+        return Draft(tokens, [self._chance(trail, trail.length + n) for n in range(most)])
 
     def forget(self, request: Request) -> None:
         self._trails.pop(request, None)

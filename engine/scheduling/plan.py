@@ -101,6 +101,34 @@ class ModelFacts:
     """A lasting condition that the operator must know."""
 
 
+class Draft(NamedTuple):
+    """Tokens that may come next."""
+
+    tokens: Sequence[int] = ()
+    odds: Sequence[float] = ()
+    """How likely each comes if all before it have come."""
+
+
+NO_DRAFT = Draft()
+
+
+class Drafter(Protocol):
+    """Knows tokens that may come next."""
+
+    def depth(self, requests: int, most: int, step: float, row: float) -> int:
+        """How many tokens, at most `most`, are worth looking for where so many requests decode
+        in a step of `step` and one row more costs `row` (ns); 0: none."""
+        ...
+
+    def draft(self, asked: Sequence[tuple[Request, int]]) -> Sequence[Draft]:
+        """For each request at most so many tokens."""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """It has ended."""
+        ...
+
+
 class Compute(Protocol):
     """Turns Plans into tokens: a model with its cache and sampler, or a cost model."""
 
@@ -114,6 +142,11 @@ class Compute(Protocol):
     @property
     def saturation_ratio(self) -> float | None:
         """Share of the values written that a static scale clipped; None without such scales."""
+        ...
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """A second, smaller model, where there is one."""
         ...
 
     def run(self, plan: Plan) -> Computed:

@@ -13,28 +13,15 @@ with known tokens only, and what was wrong in it is overwritten by the next step
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from engine.request import Request
-from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.plan import Draft, Drafter, Plan, PlanItem
 from engine.scheduling.stepcost import StepTimes
 
 PATIENCE = 200
 """Steps without a draft that pays, although there were drafts, before that is said."""
 MARGIN = 1.1
 """A draft token is computed where it is worth so many times its cost: estimates err."""
-
-
-class Drafter(Protocol):
-    """Knows tokens that may come next."""
-
-    def draft(self, request: Request, most: int) -> tuple[Sequence[int], Sequence[float]]:
-        """At most `most` tokens, and how likely each comes if all before it have come."""
-        ...
-
-    def forget(self, request: Request) -> None:
-        """It has ended."""
-        ...
 
 
 class Speculation:
@@ -50,23 +37,28 @@ class Speculation:
 
     def extend(self, plan: Plan, budget: int) -> None:
         """Give decodes of `plan` drafts within `budget` tokens."""
-        found = []
-        for place, item in enumerate(plan.items):
-            if item.samples and item.tokens == 1 and item.request.output_ids and not item.padding:
-                room = self._room(item)
-                tokens, odds = self.drafter.draft(item.request, room) if room > 0 else ((), ())
-                if tokens:
-                    found.append((place, tokens, odds))
-        if not found or budget < 1:
+        asked = [
+            (place, item.request, room)
+            for place, item in enumerate(plan.items)
+            if item.tokens == 1 and item.samples and item.request.output_ids
+            and (room := self._room(item)) > 0
+        ]  # fmt: skip
+        step, row = self.times.of(plan.tokens), self.times.row
+        depth = self.drafter.depth(len(asked), self.most, step, row) if asked and budget > 0 else 0
+        drafts: Sequence[Draft] = ()
+        if depth:
+            drafts = self.drafter.draft([(r, min(room, depth)) for _, r, room in asked])
+        if depth and not any(draft.tokens for draft in drafts):
             return
-        lengths = self._lengths([odds for _, _, odds in found], plan, budget)
-        self._declined = 0 if any(lengths) else self._declined + 1
-        self.pays = self._declined < PATIENCE
-        for (place, tokens, _), length in zip(found, lengths, strict=True):
+        lengths = self._lengths([draft.odds for draft in drafts], plan, budget)
+        if asked and budget > 0:
+            self._declined = 0 if any(lengths) else self._declined + 1
+            self.pays = self._declined < PATIENCE
+        for (place, _, _), draft, length in zip(asked, drafts, lengths, strict=False):
             if length:
                 item = plan.items[place]
                 plan.items[place] = item._replace(
-                    tokens=1 + length, samples=1 + length, draft=tuple(tokens[:length])
+                    tokens=1 + length, samples=1 + length, draft=tuple(draft.tokens[:length])
                 )
 
     @property

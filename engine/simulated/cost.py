@@ -97,6 +97,7 @@ class CostCompute:
     BUILD, SAMPLE = 0.02, 0.04
     """Shares of a step's time beside its forward pass."""
     saturation_ratio = None
+    drafter = None
 
     def __init__(
         self,

@@ -106,6 +106,10 @@ class Tokenizer:
         """Ids are below this."""
         return len(self.pieces)
 
+    def same_vocabulary(self, other: Tokenizer) -> bool:
+        """Every id stands for the same token."""
+        return bool(self._inner.get_vocab() == other._inner.get_vocab())
+
     @property
     def special_ids(self) -> frozenset[int]:
         return frozenset(self._special.values())

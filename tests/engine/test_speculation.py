@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 
 import pytest
 
+from builders import tiny_spec, tiny_tensors
 from engine.core import Engine
+from engine.errors import ConfigError, ModelError
 from engine.request import FinishReason, Request, SamplingParams
 from engine.scheduling.lookup import PromptLookup
-from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.plan import NO_DRAFT, Draft, Plan, PlanItem
 from engine.scheduling.speculation import PATIENCE, Speculation, verified
 from engine.scheduling.stepcost import StepTimes
 from engine.stream import Stream
 from engines import assert_nothing_held, step_until_idle, tiny_engine
+from model_files import write_hf
 
 VOCAB = 270
 
@@ -25,14 +29,20 @@ class Guesses:
     def __init__(self, outputs: dict[tuple[int, ...], list[int]], seed: int) -> None:
         self.outputs, self.random = outputs, random.Random(seed)
 
-    def draft(self, request: Request, most: int) -> tuple[Sequence[int], Sequence[float]]:
+    def depth(self, requests: int, most: int, step: float, row: float) -> int:
+        return most
+
+    def draft(self, asked: Sequence[tuple[Request, int]]) -> list[Draft]:
+        return [self._draft(request, most) for request, most in asked]
+
+    def _draft(self, request: Request, most: int) -> Draft:
         known = self.outputs.get((request.number,), [])
         at = len(request.output_ids)
         tokens = known[at : at + self.random.randint(0, most)]
         wrong = [
             t if self.random.random() < 0.7 else self.random.randrange(3, VOCAB) for t in tokens
         ]
-        return wrong, [1.0] * len(wrong)
+        return Draft(wrong, [1.0] * len(wrong))
 
     def forget(self, request: Request) -> None:
         pass
@@ -176,8 +186,11 @@ def plan_of(*requests: Request) -> Plan:
 
 
 class Sure:
-    def draft(self, request: Request, most: int) -> tuple[list[int], list[float]]:
-        return list(range(50, 50 + most)), [0.9] * most
+    def depth(self, requests: int, most: int, step: float, row: float) -> int:
+        return most
+
+    def draft(self, asked: Sequence[tuple[Request, int]]) -> list[Draft]:
+        return [Draft(list(range(50, 50 + most)), [0.9] * most) for _, most in asked]
 
     def forget(self, request: Request) -> None:
         pass
@@ -268,32 +281,32 @@ class TestPromptLookup:
     def test_what_followed_the_same_tokens_comes_again(self):
         lookup = PromptLookup()
         request = decoding([10, 11, 12, 13, 14, 15, 1, 2], [10, 11])
-        tokens, odds = lookup.draft(request, 3)
+        tokens, odds = lookup.draft([(request, 3)])[0]
         assert list(tokens) == [12, 13, 14] and len(odds) == 3
         request.append(12)
         request.append(13)
-        assert list(lookup.draft(request, 3)[0]) == [14, 15, 1]
+        assert list(lookup.draft([(request, 3)])[0].tokens) == [14, 15, 1]
 
     def test_the_longer_run_wins_over_the_newer_one(self):
         request = decoding([1, 2, 3, 4, 77, 9, 3, 4, 88, 1, 2, 3], [4])
-        assert list(PromptLookup().draft(request, 1)[0]) == [77]
+        assert list(PromptLookup().draft([(request, 1)])[0].tokens) == [77]
 
     def test_a_run_that_has_come_to_the_present_goes_on_with_itself(self):
         request = decoding([5, 6, 5, 6, 5], [6])
-        assert list(PromptLookup().draft(request, 5)[0]) == [5, 6, 5, 6, 5]
+        assert list(PromptLookup().draft([(request, 5)])[0].tokens) == [5, 6, 5, 6, 5]
 
     def test_nothing_where_nothing_was_seen(self):
-        assert PromptLookup().draft(decoding([1, 2, 3], [4]), 8) == ((), ())
+        assert PromptLookup().draft([(decoding([1, 2, 3], [4]), 8)]) == [NO_DRAFT]
 
     def test_odds_follow_what_came_also_while_nothing_is_computed(self):
         def odds(right: bool, length: int) -> float:
             lookup, rng = PromptLookup(), random.Random(0)
             request = decoding(list(range(10, 60)) * 3, [10, 11])
             for place in range(12, 52):
-                lookup.draft(request, 1)
+                lookup.draft([(request, 1)])[0]
                 again = (10, 11, rng.randrange(60, 90))[place % 3]
                 request.append(place if right else again)
-            lookup.draft(request, 1)
+            lookup.draft([(request, 1)])[0]
             return lookup._chance(lookup._trails[request], length)
 
         assert odds(True, length=10) > 0.9 and odds(False, length=2) < 0.4
@@ -305,7 +318,7 @@ class TestPromptLookup:
             request = decoding([rng.randrange(4) for _ in range(rng.randint(1, 30))], [1])
             for _ in range(20):
                 most = rng.randint(1, 6)
-                tokens, _ = lookup.draft(request, most)
+                tokens, _ = lookup.draft([(request, most)])[0]
                 ids = request.prompt_ids + request.output_ids
                 if tokens:
                     assert len(tokens) == most
@@ -316,3 +329,114 @@ class TestPromptLookup:
                 request.append(rng.randrange(4))
             lookup.forget(request)
             assert len(lookup) == 0
+
+
+# --- a small model that drafts ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, str]:
+    """A folder with the tiny engine's own weights, and one with others and a different shape."""
+    made = {}
+    for name, spec, seed in (
+        ("same", tiny_spec(layers=2), 0),
+        ("other", tiny_spec(layers=1, hidden=32, heads=2, kv_heads=1), 5),
+    ):
+        folder = tmp_path_factory.mktemp("draft") / name
+        made[name] = str(write_hf(folder, spec, tiny_tensors(spec, seed)))
+    return made
+
+
+def model_drafts(engine: Engine) -> Engine:
+    """Every draft that the model makes is computed, whatever time says."""
+    speculation = engine.loop.speculation
+    assert speculation is not None
+    engine.loop.speculation = Always(speculation.drafter, 4, engine.pool.page_tokens)
+    speculation.drafter.depth = lambda requests, most, step, row: most
+    return engine
+
+
+@pytest.mark.parametrize("name", ["same", "other"])
+@pytest.mark.parametrize("kv_format", ["int8_channel", "int8_token"])
+def test_a_model_drafts_and_nothing_changes(models, name, kv_format):
+    settings = {"kernels": "cpu", "kv_format": kv_format, "token_budget": 24}
+    requests = world(3, 30)
+    plain = serve(tiny_engine(**settings), requests)
+    engine = model_drafts(
+        tiny_engine(speculate="draft", draft_model=models[name], max_draft=4, **settings)
+    )
+    assert serve(engine, requests) == plain
+    totals = engine.telemetry.totals
+    if name == "same":
+        assert totals["accepted_tokens"] > 0.8 * totals["draft_tokens"] > 100
+    else:
+        assert totals["accepted_tokens"] < 0.5 * totals["draft_tokens"]
+    assert len(engine.loop.speculation.drafter) == 0
+
+
+def test_a_model_drafts_for_requests_that_lose_their_pages(models):
+    settings = {"kernels": "cpu", "max_batch": 8, "token_budget": 64, "pages": 12}
+    requests = world(5, 30)
+    plain = serve(tiny_engine(**settings), requests)
+    engine = model_drafts(tiny_engine(speculate="draft", draft_model=models["same"], **settings))
+    assert serve(engine, requests) == plain
+    totals = engine.telemetry.totals
+    assert totals["preemptions"] > 3
+    assert totals["accepted_tokens"] > 0.8 * totals["draft_tokens"]
+
+
+def test_a_model_that_is_never_right_is_asked_no_more_than_now_and_then(models):
+    clock = Ticking()
+    engine = tiny_engine(kernels="cpu", speculate="draft", draft_model=models["other"], clock=clock)
+    serve(engine, [(0, [9, 8, 7], SamplingParams(max_tokens=400, ignore_eos=True, seed=1))])
+    totals = engine.telemetry.totals
+    assert totals["drafts"] < 40 and totals["steps"] > 240
+
+
+class Ticking:
+    """Every look at it costs a millisecond: passes take time, whatever the machine does."""
+
+    def __init__(self) -> None:
+        self.now = 1
+
+    def ns(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+    def unix(self) -> float:
+        return self.now / 1e9
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"speculate": "draft"}, "draft_model"),
+        ({"draft_model": "somewhere"}, "draft_model"),
+        ({"speculate": "prompt", "policy": "static"}, "speculate: static batches"),
+        ({"speculate": "yes"}, "speculate: 'yes' is not one of off, prompt, draft"),
+        ({"speculate": "prompt", "kernels": "reference"}, "only the cpu kernels"),
+        ({"speculate": "prompt", "max_draft": 0}, "max_draft"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        tiny_engine(**{"kernels": "cpu"} | settings)
+
+
+def test_a_draft_model_with_other_tokens_or_no_files_is_refused(models, tmp_path):
+    folder = tmp_path / "strange"
+    spec = tiny_spec(layers=1)
+    write_hf(folder, spec, tiny_tensors(spec))
+    inner = json.loads((folder / "tokenizer.json").read_text())
+    vocab = inner["model"]["vocab"]
+    a, b = list(vocab)[10], list(vocab)[11]
+    vocab[a], vocab[b] = vocab[b], vocab[a]
+    (folder / "tokenizer.json").write_text(json.dumps(inner))
+    with pytest.raises(ConfigError, match="another vocabulary"):
+        tiny_engine(kernels="cpu", speculate="draft", draft_model=str(folder))
+    with pytest.raises(ModelError, match="does not exist"):
+        tiny_engine(kernels="cpu", speculate="draft", draft_model=str(tmp_path / "none"))
+    short = tiny_spec(layers=1, max_positions=64)
+    write_hf(tmp_path / "short", short, tiny_tensors(short))
+    with pytest.raises(ConfigError, match="set max_model_len to 64"):
+        tiny_engine(kernels="cpu", speculate="draft", draft_model=str(tmp_path / "short"))
