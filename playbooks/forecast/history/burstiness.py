@@ -16,6 +16,8 @@ LEAST_MEAN = 1.0
 CV_RANGE = (0.3, 20.0)
 LEAST_GAPS, LEAST_RESAMPLED = 100, 1000
 """Arrivals from which a CV is known, and from which windows of them stand for the traffic."""
+WINDOWS, WINDOW = 100, 500
+"""Of a longer history so many windows are kept, of so many arrivals each."""
 BIN_S, BIN_ARRIVALS = 3600.0, 500.0
 """A rate is taken as the same over an hour, or over so many arrivals if that is longer."""
 
@@ -42,9 +44,22 @@ def bursts_of(moments: np.ndarray) -> Bursts | None:
         return None
     even = _at_an_even_rate(moments)
     if len(even) >= LEAST_RESAMPLED:
-        return ResampledGaps(tuple(even.tolist()))
+        return ResampledGaps(tuple(_some(even).tolist()))
     gaps = np.diff(even)
     return GammaGaps(float(np.clip(gaps.std() / gaps.mean(), *CV_RANGE)))
+
+
+def _some(even: np.ndarray) -> np.ndarray:
+    """Windows from all over a long history, one behind the other, at the same rate of one."""
+    if len(even) <= WINDOWS * WINDOW:
+        return even
+    begins = np.linspace(0, len(even) - WINDOW, WINDOWS)
+    windows = [
+        even[np.searchsorted(even, begin) : np.searchsorted(even, begin + WINDOW)] - begin
+        for begin in begins
+    ]
+    joined = np.concatenate([window + i * WINDOW for i, window in enumerate(windows)])
+    return joined * (len(joined) / (WINDOWS * WINDOW))
 
 
 def _at_an_even_rate(moments: np.ndarray) -> np.ndarray:

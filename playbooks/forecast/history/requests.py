@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +16,8 @@ from playbooks.forecast.sizes import SampledSizes, Size
 from playbooks.load.traces import Trace
 
 SLOT_S = 300.0
-KEPT = 200_000
-"""The newest requests stand for what requests are like, and for how they come."""
+BLOCK, BLOCKS = 500, 128
+"""Of more requests than that, blocks from all over the history stand for what requests are like."""
 EARLIEST = 1e8
 """Unix seconds; times before count from a start of the file's own."""
 NO_CALENDAR = datetime(2024, 1, 1, tzinfo=UTC)
@@ -45,10 +44,10 @@ def of_requests(
 ) -> History:
     """From arrivals in order of time: Unix seconds (or from a start of one's own), and sizes."""
     moments = array("d")
-    kept: deque[Size] = deque(maxlen=KEPT)
+    kept = _Blocks()
     for at, size in rows:
         moments.append(at)
-        kept.append(size)
+        kept.take(size)
     times = np.frombuffer(moments)
     span = float(times[-1] - times[0]) if len(times) else 0.0
     if span <= 0:
@@ -66,8 +65,33 @@ def of_requests(
         start,
         slot,
         tuple(map(float, counts)),
-        SampledSizes(tuple(kept), Path(name).name),
+        SampledSizes(kept.rows, Path(name).name),
         block_tokens or 512,
-        bursts_of(times[-KEPT:]),
+        bursts_of(times),
         assumptions=tuple(notes),
     )
+
+
+class _Blocks:
+    """Every block of rows, or every second, every fourth …, so that BLOCKS at most are kept."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Size]] = []
+        self._taken, self._every = 0, 1
+
+    def take(self, row: Size) -> None:
+        number, place = divmod(self._taken, BLOCK)
+        self._taken += 1
+        if number % self._every:
+            return
+        if not place:
+            if len(self._blocks) == BLOCKS:
+                self._blocks, self._every = self._blocks[::2], self._every * 2
+                if number % self._every:
+                    return
+            self._blocks.append([])
+        self._blocks[-1].append(row)
+
+    @property
+    def rows(self) -> tuple[Size, ...]:
+        return tuple(row for block in self._blocks for row in block)

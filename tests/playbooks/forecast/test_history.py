@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -11,6 +12,8 @@ from engine.errors import ConfigError
 from playbooks.forecast.bursts import GammaGaps, ResampledGaps
 from playbooks.forecast.history.history import History, hours_of_week
 from playbooks.forecast.history.read import read_history
+from playbooks.forecast.history.requests import of_requests
+from playbooks.forecast.sizes import Size
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -188,6 +191,22 @@ def test_a_trace_gives_counts_bursts_and_sizes(tmp_path):
     assert history.bursts.dispersion > 4
     assert sum(history.counts) / history.seconds == pytest.approx(1 / 3, rel=0.15)
     assert "begin on a Monday" in history.assumptions[0]
+
+
+def test_of_a_long_history_parts_from_all_over_it_are_kept():
+    rng = np.random.default_rng(0)
+    count = 300_000
+    times = np.cumsum(rng.gamma(1 / 4, 4, count)) + 1.7e9
+    sizes = (Size(i + 1, 1) for i in range(count))
+    history = of_requests("x", zip(times.tolist(), sizes, strict=True))
+    rows = [row.prompt_tokens for row in history.sizes.rows]
+    assert rows == sorted(rows) and 30_000 < len(rows) <= 64_000
+    assert np.allclose(np.quantile(rows, [0, 0.25, 0.5, 0.75, 1]) / count,
+                       [0, 0.25, 0.5, 0.75, 1], atol=0.02)  # fmt: skip
+    assert {after - before for before, after in pairwise(rows)} == {1, 7 * 500 + 1}
+    assert len(history.bursts.moments) == pytest.approx(50_000, rel=0.03)
+    assert history.bursts.moments[-1] < len(history.bursts.moments)
+    assert history.bursts.dispersion == pytest.approx(4, rel=0.25)
 
 
 def test_a_short_trace_is_one_slot(tmp_path):
