@@ -15,8 +15,10 @@ import tomli
 from engine.errors import ConfigError
 
 EMBEDDED = "embedded"
-KV_FORMATS = ("fp16", "int8_channel", "int8_token", "int8_static", "int8_tensor")
-_DYNAMIC = ("int8_channel", "int8_token")
+KV_FORMATS = (
+    "fp16", "int8_channel", "k8v4", "k4v4", "int8_token", "int8_static", "int8_tensor",
+)  # fmt: skip
+_DYNAMIC = ("int8_channel", "k8v4", "k4v4", "int8_token")
 """Formats whose scales follow the values: only there a zero point has a place."""
 _SWITCHES = (
     "require_triton", "cuda_graphs", "zero_point", "pad_prompts", "prefix_cache", "dynamic_batch",

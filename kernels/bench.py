@@ -108,6 +108,8 @@ def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
         view = layout.view(raw, section)
         if view.dtype == torch.int8:
             view.random_(-100, 100)
+        elif view.dtype == torch.uint8:
+            view.random_(0, 240)
         else:
             view.copy_(torch.full((), 0.01) if "scale" in section else torch.randn(view.shape))
     slab = torch.randn(blocks, sizes.kv_heads, 2, layout.block_elements).to(HP)

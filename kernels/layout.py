@@ -5,11 +5,21 @@ block of bytes per KV head, and the block is self-contained (payload, scales and
 outlier plane travel together):
 
     int8_channel   ┌ k [D, P] i8 ┬ v [P, D] i8 ┬ k_scale [D] ┬ v_scale [P] ┬ k_out [n, P] ┐
+    k4v4           ┌ k [D/2, P] ┬ v [P/2, D] ┬ k_scale [D] ┬ k_zero [D] ┬ v_scale [g, P]
+                   ┬ v_shift [g, P] u8 ┬ k_first, v_first [g, 16] ┬ k_out [n, P] ┐
     fp16           ┌ k [D, P] hp ┬ v [P, D] hp ┐
 
 K is channel-major, so that the scores of P tokens accumulate side by side in vector
 registers; V is token-major. An *hp block* is laid out as an fp16 page: open slabs and
 per-step scratch use it, so one attention path reads all three.
+
+Four bits count from 0 to 15. A byte holds two neighbours of a column, the even row low: two
+channels of K, two tokens of V. K's code 0 means `k_zero`: x = k_zero + code · k_scale. V has a
+scale for each of g groups of V_GROUP channels of a token, and their range is made to include 0:
+x = (code − v_shift / PARTS) · v_scale. A sequence's first token, on which a good part of all
+attention rests, has four bits more, in `k_first` and `v_first`, in rows of 16 channels:
+code + (first − 8) / PARTS takes the place of its code. They are written in every page, and read
+in a sequence's first.
 
 hp ("high precision") is float16 unless a format says otherwise.
 """
@@ -28,6 +38,10 @@ from kernels.errors import KernelError
 HP = torch.float16
 ALIGN = 32
 """Head blocks start on multiples of this many bytes: one AVX2 register."""
+V_GROUP = 32
+"""Channels of V that share a scale where it covers a group."""
+PARTS = 16
+"""Of a step of four bits: what `v_shift` counts, and what the first token is rounded to."""
 
 
 class Code(IntEnum):
@@ -45,27 +59,38 @@ class KvFormat:
 
     name: str
     code: Code
-    quantised: bool
+    k_bits: int
+    """Of a stored value of K: 16, 8 or 4."""
+    v_bits: int
     k_scale: str
     """What one K scale covers: none | channel | token | static (channel) | tensor (layer)."""
     v_scale: str
-    """The same for V."""
+    """The same for V; or group: V_GROUP channels of one token."""
     open_page: bool
     """New tokens wait in an hp slab until their page is full and seals."""
     has_outliers: bool
     """Outlier channels of K may be kept in hp."""
 
+    @property
+    def quantised(self) -> bool:
+        return self.k_bits < 16
+
 
 FORMATS: dict[str, KvFormat] = {
     f.name: f
     for f in (
-        KvFormat("fp16", Code.HALF, False, "none", "none", False, False),
-        KvFormat("int8_channel", Code.CHANNEL, True, "channel", "token", True, True),
-        KvFormat("int8_token", Code.TOKEN, True, "token", "token", False, True),
-        KvFormat("int8_static", Code.STATIC, True, "static", "static", False, False),
-        KvFormat("int8_tensor", Code.STATIC, True, "tensor", "tensor", False, False),
+        KvFormat("fp16", Code.HALF, 16, 16, "none", "none", False, False),
+        KvFormat("int8_channel", Code.CHANNEL, 8, 8, "channel", "token", True, True),
+        KvFormat("k8v4", Code.CHANNEL, 8, 4, "channel", "group", True, True),
+        KvFormat("k4v4", Code.CHANNEL, 4, 4, "channel", "group", True, True),
+        KvFormat("int8_token", Code.TOKEN, 8, 8, "token", "token", False, True),
+        KvFormat("int8_static", Code.STATIC, 8, 8, "static", "static", False, False),
+        KvFormat("int8_tensor", Code.STATIC, 8, 8, "tensor", "tensor", False, False),
     )
 }
+
+PAYLOAD = {16: HP, 8: torch.int8, 4: torch.uint8}
+"""How values of so many bits lie in memory; of 4 bits, two a byte."""
 
 
 @dataclass(frozen=True)
@@ -99,19 +124,23 @@ class PageLayout:
 
     @cached_property
     def sections(self) -> dict[str, Section]:
-        d, p, n = self.head_dim, self.page_tokens, self.outliers
-        payload = torch.int8 if self.fmt.quantised else HP
+        fmt, d, p, n = self.fmt, self.head_dim, self.page_tokens, self.outliers
         wanted: list[tuple[str, torch.dtype, tuple[int, ...]]] = [
-            ("k", payload, (d, p)),
-            ("v", payload, (p, d)),
+            ("k", PAYLOAD[fmt.k_bits], (d // 2 if fmt.k_bits == 4 else d, p)),
+            ("v", PAYLOAD[fmt.v_bits], (p // 2 if fmt.v_bits == 4 else p, d)),
         ]
-        scales = {"channel": d, "token": p}
-        for side, what in (("k", self.fmt.k_scale), ("v", self.fmt.v_scale)):
+        scales = {"channel": (d,), "token": (p,), "group": (self.groups, p)}
+        for side, what, bits in (("k", fmt.k_scale, fmt.k_bits), ("v", fmt.v_scale, fmt.v_bits)):
             if what in scales:
-                wanted.append((f"{side}_scale", HP, (scales[what],)))
-                if self.zero_point:
-                    wanted.append((f"{side}_zero", HP, (scales[what],)))
-        if n and self.fmt.has_outliers:
+                wanted.append((f"{side}_scale", HP, scales[what]))
+                if what == "group":
+                    wanted.append((f"{side}_shift", torch.uint8, scales[what]))
+                elif self.zero_point or bits == 4:
+                    wanted.append((f"{side}_zero", HP, scales[what]))
+        for side, bits in (("k", fmt.k_bits), ("v", fmt.v_bits)):
+            if bits == 4:
+                wanted.append((f"{side}_first", torch.uint8, (self.groups, V_GROUP // 2)))
+        if n and fmt.has_outliers:
             wanted.append(("k_out", HP, (n, p)))
         sections, offset = {}, 0
         for name, dtype, shape in wanted:
@@ -119,6 +148,11 @@ class PageLayout:
             sections[name] = section
             offset += section.nbytes
         return sections
+
+    @property
+    def groups(self) -> int:
+        """Groups of V_GROUP channels; the last one may be smaller."""
+        return -(-self.head_dim // V_GROUP)
 
     @cached_property
     def head_bytes(self) -> int:

@@ -20,11 +20,9 @@ from torch.nn import functional as F
 
 from kernels.contract import Decoder, Stack
 from kernels.decoder import layer_by_layer
-from kernels.layout import HP, KvStep, LayerKv, PageLayout
+from kernels.layout import HP, PARTS, V_GROUP, KvStep, LayerKv, PageLayout
+from kernels.quantise import quantise, quantise_four, quantise_groups, quantise_static, unpack_rows
 from kernels.weights import RawWeight, Rope
-
-MIN_SCALE = 2.0**-24
-"""Smallest positive float16: a scale below it would round to zero and divide by it."""
 
 name = "reference"
 
@@ -156,17 +154,11 @@ def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Te
 
 
 def dequantise(kv: LayerKv, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stored pages `ids` as float32 K and V, each [H, len(ids)·P, D]."""
+    """Stored pages `ids`, a sequence's from its first on, as float32 K and V, each
+    [H, len(ids)·P, D]."""
     layout = kv.layout
     ids = ids.long()
-    k = layout.view(kv.pages, "k")[ids].float()  # [n, H, D, P]
-    v = layout.view(kv.pages, "v")[ids].float()  # [n, H, P, D]
-    if layout.fmt.quantised:
-        k = k * _factor(kv, "k_scale", ids)
-        v = v * _factor(kv, "v_scale", ids)
-        if "k_zero" in layout.sections:
-            k = k + _factor(kv, "k_zero", ids)
-            v = v + _factor(kv, "v_zero", ids)
+    k, v = _values(kv, "k", ids), _values(kv, "v", ids)  # [n, H, D, P] and [n, H, P, D]
     if "k_out" in layout.sections:
         plane = layout.view(kv.pages, "k_out")[ids].float()  # [n, H, lanes, P]
         for head, lane in (kv.outliers >= 0).nonzero().tolist():
@@ -174,17 +166,37 @@ def dequantise(kv: LayerKv, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return k.permute(1, 0, 3, 2).flatten(1, 2), v.transpose(0, 1).flatten(1, 2)
 
 
+def _values(kv: LayerKv, side: str, ids: torch.Tensor) -> torch.Tensor:
+    """K [n, H, D, P] or V [n, H, P, D] of pages `ids`, in float32, without the outlier plane."""
+    layout = kv.layout
+    stored = layout.view(kv.pages, side)[ids]
+    if not layout.fmt.quantised:
+        return stored.float()
+    codes = (unpack_rows(stored) if stored.dtype == torch.uint8 else stored).float()
+    if f"{side}_first" in layout.sections:
+        first = codes[:1].select(-1 if side == "k" else -2, 0)  # [1, H, D]
+        more = unpack_rows(layout.view(kv.pages, f"{side}_first")[ids[:1]]).flatten(-2)
+        first += (more[..., : layout.head_dim].float() - PARTS / 2) / PARTS
+    if f"{side}_shift" in layout.sections:
+        codes = codes - _factor(kv, f"{side}_shift", ids) / PARTS
+    x = codes * _factor(kv, f"{side}_scale", ids)
+    return x + _factor(kv, f"{side}_zero", ids) if f"{side}_zero" in layout.sections else x
+
+
 def _factor(kv: LayerKv, name: str, ids: torch.Tensor) -> torch.Tensor:
-    """Scales or zeros of pages `ids`, shaped to broadcast over K [n, H, D, P] or V [n, H, P, D].
+    """Scales, zeros or shifts of pages `ids`, shaped to broadcast over K [n, H, D, P] or V
+    [n, H, P, D].
 
     A scale per channel lies along D, one per token along P.
     """
     side, layout = name[0], kv.layout
     along = layout.fmt.k_scale if side == "k" else layout.fmt.v_scale
     if name in layout.sections:
-        factor = layout.view(kv.pages, name)[ids].float()  # [n, H, D or P]
+        factor = layout.view(kv.pages, name)[ids].float()  # [n, H, D or P] or [n, H, groups, P]
     else:
         factor = kv.static_scale(side).unsqueeze(0)  # [1, H, D]
+    if along == "group":
+        return factor.transpose(-1, -2).repeat_interleave(V_GROUP, -1)[..., : layout.head_dim]
     is_rows = (along == "token") == (side == "v")
     return factor.unsqueeze(-1 if is_rows else -2)
 
@@ -237,14 +249,14 @@ def _touched(step: KvStep) -> Iterator[tuple[int, int, int, slice]]:
 
 
 def _seal_page(kv: LayerKv, page_id: int, k: torch.Tensor, v: torch.Tensor) -> None:
-    """hp block K [H, D, P], one scale per channel, and V [H, P, D], one per token -> page."""
-    k, v = k.float(), v.float()
+    """hp block K [H, D, P], one scale per channel, and V [H, P, D], one per token or group."""
+    k, v, fmt = k.float(), v.float(), kv.layout.fmt
     _move_outliers(kv, page_id, slice(None), k)
-    for side, x in (("k", k), ("v", v)):
-        q, scale, zero = quantise(x, kv.layout)
-        _put(kv, page_id, f"{side}", q)
-        _put(kv, page_id, f"{side}_scale", scale.squeeze(-1))
-        _put(kv, page_id, f"{side}_zero", zero.squeeze(-1))
+    k_parts = quantise_four(k) if fmt.k_bits == 4 else quantise(k, kv.layout)
+    v_parts = quantise_groups(v) if fmt.v_bits == 4 else quantise(v, kv.layout)
+    for side, parts in (("k", k_parts), ("v", v_parts)):
+        for part, x in parts.items():
+            _put(kv, page_id, side + part, x)
 
 
 def _quantise_rows(
@@ -255,9 +267,10 @@ def _quantise_rows(
     _move_outliers(kv, page_id, slots, k)
     for side, x in (("k", k.transpose(1, 2)), ("v", v.transpose(0, 1))):  # [H, rows, D]
         if f"{side}_scale" in kv.layout.sections:
-            q, scale, zero = quantise(x, kv.layout)
-            _put(kv, page_id, f"{side}_scale", scale.squeeze(-1), slots)
-            _put(kv, page_id, f"{side}_zero", zero.squeeze(-1), slots)
+            parts = quantise(x, kv.layout)
+            q = parts.pop("")
+            for part, values in parts.items():
+                _put(kv, page_id, side + part, values, slots)
         else:
             q = quantise_static(x, kv.static_scale(side).unsqueeze(1), kv.saturated)
         if side == "k":
@@ -282,46 +295,3 @@ def _move_outliers(kv: LayerKv, page_id: int, slots: slice, k: torch.Tensor) -> 
         channel = int(kv.outliers[head, lane])
         plane[head, lane, slots] = k[head, channel].to(HP)
         k[head, channel] = 0.0
-
-
-def quantise_static(
-    x: torch.Tensor, scale: torch.Tensor, saturated: torch.Tensor | None
-) -> torch.Tensor:
-    """int8 values of x under fixed scales; what does not fit is clipped and counted.
-
-    NaN, for which such a format has no room, becomes 0 and counts as clipped.
-    """
-    q = (x / scale).round()
-    if saturated is not None:
-        clipped = (~(q.abs() <= 127)).sum()
-        saturated += torch.stack((torch.tensor(q.numel()), clipped)).to(saturated)
-    return to_int8(q)
-
-
-def quantise(
-    x: torch.Tensor, layout: PageLayout
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """int8 values, hp scale and hp zero (0 when symmetric) over the last dimension.
-
-    The scale is rounded up to hp, so no value is ever clipped. One NaN makes it NaN, and so
-    all that is read of those values.
-    """
-    zero = torch.zeros_like(x[..., :1])
-    if layout.zero_point:
-        zero = ((x.amax(-1, keepdim=True) + x.amin(-1, keepdim=True)) / 2).to(HP).float()
-    centred = x - zero
-    scale = round_up_hp(centred.abs().amax(-1, keepdim=True) / 127).clamp_min(MIN_SCALE)
-    return to_int8((centred / scale.float()).round()), scale, zero.to(HP)
-
-
-def to_int8(q: torch.Tensor) -> torch.Tensor:
-    """Whole numbers, clipped to ±127; 0 for NaN, which no cast defines."""
-    return q.nan_to_num(nan=0.0).clamp(-127, 127).to(torch.int8)
-
-
-def round_up_hp(x: torch.Tensor) -> torch.Tensor:
-    """Smallest hp value that is not below x (x ≥ 0)."""
-    near = x.to(HP)
-    return torch.where(
-        near.float() < x, torch.nextafter(near, torch.full_like(near, torch.inf)), near
-    )

@@ -24,7 +24,8 @@ FLAGS: dict[str, Any] = {
         str | None,
         typer.Option(
             "--kv-format",
-            help="int8_channel (default), int8_token, int8_static, int8_tensor or fp16.",
+            help="int8_channel (default), k8v4, k4v4, int8_token, int8_static, int8_tensor or "
+            "fp16.",
         ),
     ],
     "kv_memory": Annotated[

@@ -87,11 +87,19 @@ class Calibration:
         return hashlib.blake2b(json.dumps(self.to_dict()).encode(), digest_size=4).hexdigest()
 
     def lanes(self, layer: int, layout: PageLayout) -> torch.Tensor:
-        """int32 [H, n]: the channel of every outlier lane, -1 where a lane is not needed."""
+        """int32 [H, n]: the channel of every outlier lane, -1 where a lane is not needed.
+
+        Eight bits need one for channels that stand out alone. Four bits are better for each:
+        there the pairs that reach farthest take all lanes.
+        """
         lanes = unused_lanes(layout)
+        pairs = lanes.shape[1] // 2  # half a RoPE pair would be of no use
         for head in range(layout.kv_heads):
-            mine = [o.channel for o in self.outliers if (o.layer, o.head) == (layer, head)]
-            whole = mine[: lanes.shape[1] // 2 * 2]  # half a RoPE pair would be of no use
+            if layout.fmt.k_bits == 4:
+                mine = farthest_pairs(self.k_max[layer, head])
+            else:
+                mine = [o.channel for o in self.outliers if (o.layer, o.head) == (layer, head)]
+            whole = mine[: 2 * pairs]
             lanes[head, : len(whole)] = torch.tensor(whole, dtype=torch.int32)
         return lanes
 
@@ -224,15 +232,21 @@ def find_outliers(k_max: torch.Tensor, channels: int) -> list[Outlier]:
     k_max: [layers, H, D]. A head's pairs come in the order of their farther channel.
     """
     ratios = outlier_ratios(k_max)
-    half = k_max.shape[-1] // 2
     found = []
     for layer, head in torch.cartesian_prod(*map(torch.arange, k_max.shape[:2])).tolist():
         row = ratios[layer, head]
-        pairs = torch.maximum(row[:half], row[half:])
-        far = [i for i in pairs.argsort(descending=True).tolist() if pairs[i] > OUTLIER_RATIO]
-        for i in far[: channels // 2]:
-            found += [Outlier(layer, head, c, round(float(row[c]), 2)) for c in (i, i + half)]
+        order = farthest_pairs(row)[: channels // 2 * 2]
+        for pair in zip(order[::2], order[1::2], strict=True):
+            if max(row[c] for c in pair) > OUTLIER_RATIO:
+                found += [Outlier(layer, head, c, round(float(row[c]), 2)) for c in pair]
     return found
+
+
+def farthest_pairs(reach: torch.Tensor) -> list[int]:
+    """All channels [D] of a head, RoPE pair by pair, in the order of their farther channel."""
+    half = reach.shape[-1] // 2
+    pairs = torch.maximum(reach[:half], reach[half:]).argsort(descending=True, stable=True)
+    return [c for i in pairs.tolist() for c in (i, i + half)]
 
 
 def outlier_ratios(k_max: torch.Tensor) -> torch.Tensor:

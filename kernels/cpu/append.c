@@ -6,8 +6,9 @@
 
 #define ALONE 4 /* rows that are written before a thread team has woken */
 #define MIN_SCALE 0x1p-24f /* smallest positive half */
+#define TOP 15             /* the largest code of four bits */
 
-MIRRORED(sizeof(Cache), sizeof(Step), HALF, CHANNEL, TOKEN, STATIC)
+MIRRORED(sizeof(Cache), sizeof(Step), HALF, CHANNEL, TOKEN, STATIC, V_GROUP, PARTS)
 
 /* Smallest half that is not below x >= 0. */
 INLINE half round_up(float x) {
@@ -22,13 +23,13 @@ INLINE half round_up(float x) {
 }
 
 /* NaN for NaN: what cannot be stored must not become a number. */
-INLINE half scale_for(float largest) {
-    return round_up(larger(MIN_SCALE, largest / 127.0f));
-}
+INLINE half scale_for(float step) { return round_up(larger(MIN_SCALE, step)); }
 
-/* n values under one hp scale (and zero, where there is one) of their own. One NaN among them
-   makes the scale NaN, and so whatever is read of them. */
-INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
+typedef struct {
+    float lowest, highest; /* both NaN where one value is */
+} Extent;
+
+INLINE Extent extent(const float *x, int n) {
     vf low = load(x), high = low;
     vi odd = low != low;
     for (int i = LANES; i < n; i += LANES) {
@@ -37,19 +38,61 @@ INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) 
         high = vmax(high, v);
         odd |= v != v;
     }
-    float lowest = -max_lanes(-low), highest = max_lanes(high), centre = 0.0f;
-    if (any(odd)) lowest = highest = NAN;
+    return any(odd) ? (Extent){NAN, NAN} : (Extent){-max_lanes(-low), max_lanes(high)};
+}
+
+/* n values as whole numbers of lowest...highest; NaN, for which there is none, becomes 0. */
+INLINE void store_whole(vf y, float lowest, float highest, int8_t *q) {
+    y = vmax(splat(lowest), vmin(splat(highest), nearest(y)));
+    store_int8(q, pick(y == y, y, splat(0.0f)));
+}
+
+/* n values under one hp scale (and zero, where there is one) of their own. One NaN among them
+   makes the scale NaN, and so whatever is read of them. */
+INLINE void quantise(const float *x, int n, int8_t *q, half *scale, half *zero) {
+    const Extent e = extent(x, n);
+    float centre = 0.0f;
     if (zero) {
-        *zero = (half)((highest + lowest) / 2.0f);
+        *zero = (half)((e.highest + e.lowest) / 2.0f);
         centre = (float)*zero;
     }
-    *scale = scale_for(larger(highest - centre, centre - lowest));
+    *scale = scale_for(larger(e.highest - centre, centre - e.lowest) / 127.0f);
     vf s = splat((float)*scale);
-    for (int i = 0; i < n; i += LANES) {
-        vf y = nearest((load(x + i) - centre) / s);
-        y = vmax(splat(-127.0f), vmin(splat(127.0f), y));
-        store_int8(q + i, pick(y == y, y, splat(0.0f)));
-    }
+    for (int i = 0; i < n; i += LANES)
+        store_whole((load(x + i) - centre) / s, -127.0f, 127.0f, q + i);
+}
+
+/* What is missing between a code and the value that it stands for, in PARTS of a step. */
+INLINE int8_t more_bits(float steps, int8_t code) {
+    float parts = rintf((steps - code) * PARTS) + PARTS / 2;
+    return (int8_t)(parts == parts ? smaller(larger(parts, 0.0f), TOP) : 0.0f);
+}
+
+/* n hp values in four bits, the first of them in eight: code 0 is the lowest. NaN as above. */
+INLINE void quantise_four(const float *x, int n, int8_t *codes, half *scale, half *zero,
+                          int8_t *first) {
+    const Extent e = extent(x, n);
+    *zero = (half)e.lowest;
+    *scale = scale_for((e.highest - e.lowest) / TOP);
+    vf s = splat((float)*scale);
+    for (int i = 0; i < n; i += LANES)
+        store_whole((load(x + i) - e.lowest) / s, 0.0f, TOP, codes + i);
+    *first = more_bits((x[0] - e.lowest) / (float)*scale, codes[0]);
+}
+
+/* n values in four bits, in eight with `first`, over a range that includes 0; `shift` says
+   between which codes 0 is. */
+INLINE void quantise_group(const float *x, int n, int8_t *codes, half *scale, uint8_t *shift,
+                           int8_t *first) {
+    const Extent e = extent(x, n);
+    const float lowest = smaller(0.0f, e.lowest), highest = larger(0.0f, e.highest);
+    *scale = scale_for((highest - lowest) / (TOP - 1.0f / PARTS));
+    float s = (float)*scale, parts = ceilf(lowest * -PARTS / s), at;
+    *shift = (uint8_t)(parts == parts ? parts : 0.0f);
+    at = *shift / (float)PARTS;
+    for (int i = 0; i < n; i += LANES)
+        store_whole(load(x + i) / splat(s) + at, 0.0f, TOP, codes + i);
+    for (int i = 0; first && i < n; i++) first[i] = more_bits(x[i] / s + at, codes[i]);
 }
 
 /* n values under fixed scales; returns how many were clipped. NaN, for which such a format has
@@ -131,10 +174,56 @@ static int64_t write_static(const Cache *cache, uint8_t *block, int64_t head, in
     return clipped;
 }
 
-/* A full hp block becomes a self-contained int8 page: K per channel, V per token. */
+/* Two rows of codes in one of bytes, the even row low. */
+INLINE void pack_rows(const int8_t *even, const int8_t *odd, int n, uint8_t *packed) {
+    for (int i = 0; i < n; i++) packed[i] = (uint8_t)(even[i] | odd[i] << 4);
+}
+
+/* The further bits of a page's first token, in rows of half a group. */
+INLINE void pack_first(const int8_t *first, uint8_t *packed) {
+    const int n = V_GROUP / 2;
+    for (int g = 0; g < GROUPS; g++)
+        pack_rows(first + 2 * g * n, first + (2 * g + 1) * n, n, packed + g * n);
+}
+
+/* K of a page, channel by channel, and V, token by token. */
+static void seal_k(const Cache *cache, const float *k, uint8_t *block) {
+    half *scale = (half *)(block + cache->k_scale), *zero = optional(block, cache->k_zero);
+    uint8_t *at = block + cache->k;
+    int8_t codes[2][PAGE], first[GROUPS * V_GROUP] = {0};
+    for (int c = 0; c < DIM; c++)
+        if (cache->k_bits == 8) {
+            quantise(k + c * PAGE, PAGE, (int8_t *)at + c * PAGE, scale + c, zero ? zero + c : NULL);
+        } else {
+            quantise_four(k + c * PAGE, PAGE, codes[c % 2], scale + c, zero + c, first + c);
+            if (c % 2) pack_rows(codes[0], codes[1], PAGE, at + c / 2 * PAGE);
+        }
+    if (cache->k_first >= 0) pack_first(first, block + cache->k_first);
+}
+
+static void seal_v(const Cache *cache, const half *v_block, uint8_t *block) {
+    half *scale = (half *)(block + cache->v_scale), *zero = optional(block, cache->v_zero);
+    uint8_t *at = block + cache->v, *shift = block + cache->v_shift;
+    int8_t codes[2][DIM], first[GROUPS * V_GROUP] = {0};
+    float v[DIM];
+    for (int t = 0; t < PAGE; t++) {
+        for (int i = 0; i < DIM; i += LANES) store(v + i, load_half(v_block + t * DIM + i));
+        if (cache->v_bits == 8) {
+            quantise(v, DIM, (int8_t *)at + t * DIM, scale + t, zero ? zero + t : NULL);
+            continue;
+        }
+        for (int g = 0, i = 0; g < GROUPS; g++, i += V_GROUP)
+            quantise_group(v + i, DIM - i < V_GROUP ? DIM - i : V_GROUP, codes[t % 2] + i,
+                           scale + g * PAGE + t, shift + g * PAGE + t, t ? NULL : first + i);
+        if (t % 2) pack_rows(codes[0], codes[1], DIM, at + t / 2 * DIM);
+    }
+    if (cache->v_first >= 0) pack_first(first, block + cache->v_first);
+}
+
+/* A full hp block becomes a self-contained page. */
 static void seal(const Cache *cache, int64_t head, const half *k_block, const half *v_block,
                  uint8_t *block) {
-    float k[BLOCK], v[DIM];
+    float k[BLOCK];
     for (int i = 0; i < BLOCK; i += LANES) store(k + i, load_half(k_block + i));
     half *plane = optional(block, cache->k_out);
     for (int64_t lane = 0; plane && lane < cache->lanes; lane++) {
@@ -144,16 +233,8 @@ static void seal(const Cache *cache, int64_t head, const half *k_block, const ha
         memcpy(plane + lane * PAGE, k_block + channel * PAGE, PAGE * sizeof(half));
         memset(k + channel * PAGE, 0, PAGE * sizeof(float));
     }
-    half *k_scale = (half *)(block + cache->k_scale), *v_scale = (half *)(block + cache->v_scale);
-    half *k_zero = optional(block, cache->k_zero), *v_zero = optional(block, cache->v_zero);
-    for (int c = 0; c < DIM; c++)
-        quantise(k + c * PAGE, PAGE, (int8_t *)(block + cache->k) + c * PAGE, k_scale + c,
-                 k_zero ? k_zero + c : NULL);
-    for (int t = 0; t < PAGE; t++) {
-        for (int i = 0; i < DIM; i += LANES) store(v + i, load_half(v_block + t * DIM + i));
-        quantise(v, DIM, (int8_t *)(block + cache->v) + t * DIM, v_scale + t,
-                 v_zero ? v_zero + t : NULL);
-    }
+    seal_k(cache, k, block);
+    seal_v(cache, v_block, block);
 }
 
 typedef struct {

@@ -16,6 +16,9 @@
 #error "PAGE and DIM must be multiples of 8"
 #endif
 #define BLOCK (DIM * PAGE)
+#define V_GROUP 32 /* as in layout.py, the next too */
+#define PARTS 16
+#define GROUPS ((DIM + V_GROUP - 1) / V_GROUP)
 
 enum Format { HALF, CHANNEL, TOKEN, STATIC }; /* layout.Code */
 
@@ -27,9 +30,9 @@ typedef struct {
     const float *k_static, *v_static; /* [kv_heads, DIM] */
     int64_t *saturated; /* written, clipped */
     int64_t page_count, slab_count, scratch_count;
-    int64_t format, kv_heads, head_bytes, lanes;
+    int64_t format, k_bits, v_bits, kv_heads, head_bytes, lanes;
     /* byte offsets inside a head block, -1: absent */
-    int64_t k, v, k_scale, k_zero, v_scale, v_zero, k_out;
+    int64_t k, v, k_scale, k_zero, v_scale, v_zero, v_shift, k_first, v_first, k_out;
 } Cache;
 
 typedef struct {

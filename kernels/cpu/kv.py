@@ -14,11 +14,13 @@ import torch
 from kernels.cpu import native
 from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats, optional_floats
 from kernels.errors import KernelError
-from kernels.layout import Code, KvStep, LayerKv, PageLayout
+from kernels.layout import PARTS, V_GROUP, Code, KvStep, LayerKv, PageLayout
 from kernels.weights import Rope
 
 LANES = 8
-_OFFSETS = ("k", "v", "k_scale", "k_zero", "v_scale", "v_zero", "k_out")
+_OFFSETS = (
+    "k", "v", "k_scale", "k_zero", "v_scale", "v_zero", "v_shift", "k_first", "v_first", "k_out",
+)  # fmt: skip
 
 
 class _Cache(ctypes.Structure):
@@ -28,7 +30,7 @@ class _Cache(ctypes.Structure):
         *((n, POINTER) for n in ("pages", "slabs", "scratch", "outliers")),
         *((n, POINTER) for n in ("k_static", "v_static", "saturated")),
         *((n, SIZE) for n in ("page_count", "slab_count", "scratch_count")),
-        *((n, SIZE) for n in ("format", "kv_heads", "head_bytes", "lanes")),
+        *((n, SIZE) for n in ("format", "k_bits", "v_bits", "kv_heads", "head_bytes", "lanes")),
         *((n, SIZE) for n in _OFFSETS),
     ]
 
@@ -112,7 +114,7 @@ def library_for(layout: PageLayout, query_heads: int) -> ctypes.CDLL:
 def library(page_tokens: int, head_dim: int, group: int) -> ctypes.CDLL:
     """The kernels for one shape; built on first use. Raises BuildError."""
     shape = {"PAGE": page_tokens, "DIM": head_dim, "GROUP": group}
-    mirrored = [ctypes.sizeof(_Cache), ctypes.sizeof(_Step), *Code]
+    mirrored = [ctypes.sizeof(_Cache), ctypes.sizeof(_Step), *Code, V_GROUP, PARTS]
     loaded = native.library(("append.c", "attend.c"), shape, mirrored)
     tensors = [POINTER] * 3
     loaded.append_kv.argtypes = [
@@ -137,6 +139,8 @@ def cache_struct(kv: LayerKv) -> _Cache:
         len(kv.slabs),
         len(kv.scratch),
         layout.fmt.code,
+        layout.fmt.k_bits,
+        layout.fmt.v_bits,
         layout.kv_heads,
         layout.head_bytes,
         layout.outliers,

@@ -67,8 +67,12 @@ INLINE int any(vi mask) {
 }
 #endif
 
-/* store_int8 takes whole numbers of -128…127. */
+/* store_int8 takes whole numbers of -128…127. load_code: the low or the high half of each byte. */
 #if LANES == 16
+INLINE vi load_bytes(const uint8_t *x) {
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)x));
+}
+INLINE vf whole(vi x) { return (vf)_mm512_cvtepi32_ps((__m512i)x); }
 INLINE vf load_int8(const int8_t *x) {
     return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
 }
@@ -82,6 +86,10 @@ INLINE void store_int8(int8_t *x, vf v) {
     _mm_storeu_si128((__m128i *)x, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
 }
 #elif LANES == 8 && defined(__AVX2__) && defined(__F16C__)
+INLINE vi load_bytes(const uint8_t *x) {
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)x));
+}
+INLINE vf whole(vi x) { return (vf)_mm256_cvtepi32_ps((__m256i)x); }
 INLINE vf load_int8(const int8_t *x) {
     return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
 }
@@ -100,6 +108,13 @@ INLINE void store_int8(int8_t *x, vf v) {
 typedef int8_t vb __attribute__((vector_size(LANES)));
 typedef int16_t vs __attribute__((vector_size(2 * LANES)));
 typedef half vh __attribute__((vector_size(2 * LANES)));
+typedef uint8_t vub __attribute__((vector_size(LANES)));
+INLINE vi load_bytes(const uint8_t *x) {
+    vub v;
+    memcpy(&v, x, sizeof v);
+    return __builtin_convertvector(v, vi);
+}
+INLINE vf whole(vi x) { return __builtin_convertvector(x, vf); }
 INLINE vf load_int8(const int8_t *x) {
     vb v;
     memcpy(&v, x, sizeof v);
@@ -119,6 +134,11 @@ INLINE void store_int8(int8_t *x, vf v) {
     memcpy(x, &r, sizeof r);
 }
 #endif
+
+INLINE vf load_code(const uint8_t *x, const int high) {
+    vi bytes = load_bytes(x);
+    return whole(high ? bytes >> 4 : bytes & 15);
+}
 
 /* b where one of the two is NaN */
 INLINE float larger(float a, float b) { return a > b ? a : b; }

@@ -17,6 +17,9 @@ _OFFSETS = {
     "KZ_AT": "k_zero",
     "VS_AT": "v_scale",
     "VZ_AT": "v_zero",
+    "SHIFT_AT": "v_shift",
+    "KF_AT": "k_first",
+    "VF_AT": "v_first",
     "PLANE_AT": "k_out",
 }
 
@@ -68,6 +71,8 @@ def layout_constants(layout: PageLayout) -> dict[str, int]:
     sections = layout.sections
     return {
         "FORMAT": layout.fmt.code.value,
+        "K_BITS": layout.fmt.k_bits,
+        "V_BITS": layout.fmt.v_bits,
         "P": p,
         "D": d,
         "H": layout.kv_heads,

@@ -133,7 +133,7 @@ def test_k17_a_small_cap_is_called_cap_bound():
     assert (batch.running, batch.cap, batch.bound_by) == (4, 4, "cap")
 
 
-@pytest.mark.parametrize("kv_format", ["fp16", "int8_channel", "int8_token"])
+@pytest.mark.parametrize("kv_format", ["fp16", "int8_channel", "k8v4", "k4v4", "int8_token"])
 def test_k32_a_rows_logits_do_not_depend_on_its_batch(kv_format):
     """Bit for bit on the C kernels: alone, and among others of other lengths."""
 

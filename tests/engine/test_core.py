@@ -14,7 +14,7 @@ from engine.request import FinishReason, SamplingParams
 from engines import answers, assert_nothing_held, step_until_idle, tiny_engine
 from waiting import CEILING_S
 
-FORMATS = ["fp16", "int8_channel"]
+FORMATS = ["fp16", "int8_channel", "k4v4"]
 BACKENDS = ["reference", "cpu"]
 
 

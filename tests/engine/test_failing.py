@@ -160,7 +160,7 @@ def spoilt(batch, run):
     return run(batch) * torch.nan
 
 
-@pytest.mark.parametrize("kv_format", ["fp16", "int8_channel", "int8_token"])
+@pytest.mark.parametrize("kv_format", ["fp16", "int8_channel", "k4v4", "int8_token"])
 @pytest.mark.parametrize("at", ["an early chunk", "the last chunk", "decoding"])
 def test_a_damaged_step_ends_its_request_and_publishes_nothing(kv_format, at):
     prompt, params = [7 + i % 90 for i in range(70)], forced(20)

@@ -50,6 +50,7 @@ WAYS = {
     },
     "dynamic cap": {"dynamic_batch": True},
     "wide pages": {"page_tokens": 32, "kv_format": "fp16"},
+    "four bits": {"kv_format": "k8v4", "pages": 14, "token_budget": 9},
 }  # fmt: skip
 
 

@@ -37,14 +37,62 @@ def hand_quantised(x: Array, zero_point: bool) -> Array:
     zero = np.float32(0)
     if zero_point:
         zero = np.float32(np.float16((x32.max() + x32.min()) / np.float32(2)))
-    wanted = np.abs(x32 - zero).max() / np.float32(127)
+    scale = hand_half_up(np.abs(x32 - zero).max() / np.float32(127))
+    q = np.rint((x32 - zero) / scale)
+    assert np.abs(q).max() <= 127
+    return q.astype(np.float64) * float(scale) + float(zero)
+
+
+def hand_half_up(wanted: np.float32) -> np.float32:
+    """The smallest half that is not below."""
     scale = np.float16(wanted)
     if np.float32(scale) < wanted:
         scale = np.nextafter(scale, np.float16(np.inf))
-    scale = max(scale, np.float16(2.0**-24))
-    q = np.rint((x32 - zero) / np.float32(scale))
-    assert np.abs(q).max() <= 127
-    return q.astype(np.float64) * float(scale) + float(zero)
+    return np.float32(max(scale, np.float16(2.0**-24)))
+
+
+def hand_finer(step: Array) -> Array:
+    """In units of a scale: to the nearest sixteenth that four more bits can say."""
+    code = np.rint(step)
+    return np.clip(np.rint((step - code) * 16), -8, 7) / 16 + code
+
+
+def hand_four(x: Array, finer: bool = False) -> Array:
+    """x [values]: sixteen even steps from the lowest to the highest; `finer`: the first value."""
+    x32 = x.astype(np.float32)
+    scale = hand_half_up((x32.max() - x32.min()) / np.float32(15))
+    step = (x32 - x32.min()) / scale
+    code = np.rint(step)
+    assert code.min() >= 0 and code.max() <= 15
+    if finer:
+        code[0] = hand_finer(step[:1])[0]
+    return code.astype(np.float64) * float(scale) + float(x32.min())
+
+
+def hand_group(x: Array, finer: bool = False) -> Array:
+    """x [values]: sixteen even steps over a range that includes 0, which lies on a sixteenth."""
+    x32 = x.astype(np.float32)
+    low, high = min(x32.min(), np.float32(0)), max(x32.max(), np.float32(0))
+    scale = hand_half_up((high - low) / np.float32(14.9375))
+    shift = np.ceil(-16 * low / scale) / np.float32(16)
+    step = x32 / scale + shift
+    code = np.rint(step)
+    assert 0 <= shift < 16 and code.min() >= 0 and code.max() <= 15
+    if finer:
+        code = hand_finer(step)
+    return (code.astype(np.float64) - float(shift)) * float(scale)
+
+
+def hand_groups(v: Array, first: bool) -> Array:
+    """v [P, D]: every 32 channels of a token for themselves; `first`: the sequence's first page."""
+    return np.array(
+        [
+            np.concatenate(
+                [hand_group(row[i : i + 32], first and t == 0) for i in range(0, len(row), 32)]
+            )
+            for t, row in enumerate(v)
+        ]
+    )
 
 
 def hand_static(x: Array, scale: Array) -> Array:
@@ -52,27 +100,34 @@ def hand_static(x: Array, scale: Array) -> Array:
     return np.clip(q, -127, 127).astype(np.float64) * scale
 
 
-def stored_k(k: Array, variant: Variant, outliers: list[int], scale: Array | None) -> Array:
-    """One page [P, D] of one head as its format stores it."""
+def stored_k(
+    k: Array, variant: Variant, outliers: list[int], scale: Array | None, first: bool
+) -> Array:
+    """One page [P, D] of one head as its format stores it; `first`: of the sequence."""
     if variant.fmt == "fp16":
         return half(k)
     if scale is not None:
         return hand_static(k, scale)
-    plain = half(k) if variant.fmt == "int8_channel" else k.copy()
+    plain = half(k) if variant.open_page else k.copy()
     kept = plain[:, outliers].copy()
     plain[:, outliers] = 0
-    along = 0 if variant.fmt == "int8_channel" else 1
-    plain = np.apply_along_axis(hand_quantised, along, plain, variant.zero_point)
+    if variant.fmt == "k4v4":
+        plain = np.apply_along_axis(hand_four, 0, plain, first)
+    else:
+        along = 0 if variant.open_page else 1
+        plain = np.apply_along_axis(hand_quantised, along, plain, variant.zero_point)
     plain[:, outliers] = half(kept)
     return plain
 
 
-def stored_v(v: Array, variant: Variant, scale: Array | None) -> Array:
+def stored_v(v: Array, variant: Variant, scale: Array | None, first: bool) -> Array:
     if variant.fmt == "fp16":
         return half(v)
     if scale is not None:
         return hand_static(v, scale)
-    true = half(v) if variant.fmt == "int8_channel" else v
+    true = half(v) if variant.open_page else v
+    if variant.fmt in ("k8v4", "k4v4"):
+        return hand_groups(true, first)
     return np.apply_along_axis(hand_quantised, 1, true, variant.zero_point)
 
 
@@ -102,8 +157,9 @@ def expected(x: torch.Tensor, variant: Variant, shape: Shape) -> Array:
                     parts_k.append(half(k[page, head]))
                     parts_v.append(half(v[page, head]))
                 else:
-                    parts_k.append(stored_k(k[page, head], variant, outliers, scales[0]))
-                    parts_v.append(stored_v(v[page, head], variant, scales[1]))
+                    first = start == 0
+                    parts_k.append(stored_k(k[page, head], variant, outliers, scales[0], first))
+                    parts_v.append(stored_v(v[page, head], variant, scales[1], first))
             keys, values = np.concatenate(parts_k), np.concatenate(parts_v)
             for g in range(head * shape.group, (head + 1) * shape.group):
                 out[t, g] = attention_of(q[t, g], keys, values, shape.scale)

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import reference
+from kernels import quantise
 from kernels.errors import KernelError
-from kernels.layout import FORMATS, HP, LayerKv, PageLayout
+from kernels.layout import FORMATS, HP, V_GROUP, LayerKv, PageLayout
 from kv_builders import (
     DYNAMIC,
     Shape,
@@ -31,18 +31,24 @@ from kv_builders import (
 )
 
 SHAPE = Shape()
+WIDE = Shape(head_dim=48)
+"""A whole group of V and a part of one."""
 KINDS = ["reference", "cpu"]
+OPEN = [name for name, fmt in FORMATS.items() if fmt.open_page]
 SYMMETRIC = [v for v in DYNAMIC if not v.zero_point]
 
 
 def scale_of(kv: LayerKv, side: str, table: list[int], length: int) -> torch.Tensor:
     """Scale of every stored value: [H, length, D]."""
     scale = kv.layout.view(kv.pages, f"{side}_scale")[table].float()  # [n, H, D or P]
-    per_channel = kv.layout.fmt.k_scale == "channel" and side == "k"
+    covers = kv.layout.fmt.k_scale if side == "k" else kv.layout.fmt.v_scale
     p, d = kv.layout.page_tokens, kv.layout.head_dim
-    wide = scale.unsqueeze(2).expand(-1, -1, p, d) if per_channel else (
-        scale.unsqueeze(3).expand(-1, -1, p, d)
-    )  # fmt: skip
+    if covers == "group":  # [n, H, groups, P]
+        wide = scale.transpose(2, 3).repeat_interleave(V_GROUP, 3)[..., :d]
+    elif covers == "channel":
+        wide = scale.unsqueeze(2).expand(-1, -1, p, d)
+    else:
+        wide = scale.unsqueeze(3).expand(-1, -1, p, d)
     return wide.transpose(0, 1).flatten(1, 2)[:, :length]
 
 
@@ -50,12 +56,12 @@ def scale_of(kv: LayerKv, side: str, table: list[int], length: int) -> torch.Ten
 @pytest.mark.parametrize("size", [1.0, 1e-6, 100.0], ids=["one", "tiny", "large"])
 @pytest.mark.parametrize("variant", DYNAMIC, ids=str)
 def test_an_error_is_at_most_half_a_scale(kind: str, size: float, variant: Variant) -> None:
-    length = 4 * SHAPE.page
-    x = random_qkv(length, SHAPE, seed=1) * size
-    kv = make_cache(variant, SHAPE, tokens=length)
-    feed(backend(kind), kv, [x], [[length]], SHAPE, no_rope(SHAPE))
-    (table,) = tables(1, length, SHAPE)
-    _, k, v = split_qkv(x, SHAPE)
+    length, shape = 4 * WIDE.page, WIDE
+    x = random_qkv(length, shape, seed=1) * size
+    kv = make_cache(variant, shape, tokens=length)
+    feed(backend(kind), kv, [x], [[length]], shape, no_rope(shape))
+    (table,) = tables(1, length, shape)
+    _, k, v = split_qkv(x, shape)
     for side, true, got in zip("kv", (k, v), stored(kv, table, length), strict=True):
         true = (true.to(HP).float() if variant.open_page else true).transpose(0, 1)
         slack = true.abs() * 2**-11 + 2.0**-25  # a zero or an outlier is rounded to hp
@@ -66,14 +72,16 @@ def test_an_error_is_at_most_half_a_scale(kind: str, size: float, variant: Varia
 @pytest.mark.parametrize("variant", SYMMETRIC, ids=str)
 def test_the_largest_value_is_never_clipped(kind: str, variant: Variant) -> None:
     """Every value at the extreme: each must come back, up to rounding, at full size."""
+    steps = {8: 127, 4: 15}
     length = SHAPE.page
     x = torch.full((length, SHAPE.qkv_width), 3.14159) * torch.linspace(0.1, 9.7, length)[:, None]
     kv = make_cache(variant, SHAPE, tokens=length)
     feed(backend(kind), kv, [x], [[length]], SHAPE, no_rope(SHAPE))
     (table,) = tables(1, length, SHAPE)
     top = x.max().to(HP).float()
-    for got in stored(kv, table, length):
-        assert abs(float(got.max()) - float(top)) <= float(top) / 127 / 2
+    fmt = FORMATS[variant.fmt]
+    for got, bits in zip(stored(kv, table, length), (fmt.k_bits, fmt.v_bits), strict=True):
+        assert abs(float(got.max()) - float(top)) <= float(top) / steps[bits] / 1.9
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,8 +99,9 @@ def test_static_scales_clip_and_count(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sealed_pages_never_change(kind: str) -> None:
-    length, variant = 5 * SHAPE.page + 3, Variant("int8_channel", 4)
+@pytest.mark.parametrize("fmt", OPEN)
+def test_sealed_pages_never_change(kind: str, fmt: str) -> None:
+    length, variant = 5 * SHAPE.page + 3, Variant(fmt, 4)
     kv = make_cache(variant, SHAPE, tokens=length)
     (table,) = tables(1, length, SHAPE)
     sizes = [1, 20, 11, 1, 1, 30, *[1] * 19]
@@ -110,7 +119,8 @@ def test_sealed_pages_never_change(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_prompt_length_is_worse_than_another(kind: str) -> None:
+@pytest.mark.parametrize("fmt", OPEN)
+def test_no_prompt_length_is_worse_than_another(kind: str, fmt: str) -> None:
     """The token after prompts of 1 … 3P + 1: exact in the first page, then even."""
     run, page, longest = backend(kind), SHAPE.page, 3 * SHAPE.page + 1
     x = torch.randn(longest + 1, SHAPE.qkv_width, generator=generator(2))
@@ -124,7 +134,7 @@ def test_no_prompt_length_is_worse_than_another(kind: str) -> None:
                 [[length, 1]],
                 SHAPE,
             )[0][length]
-            for name in ("int8_channel", "fp16")
+            for name in (fmt, "fp16")
         )
         error[length] = (small - full).square().mean().sqrt()
     assert (error[1:page] < 1e-6).all()
@@ -135,7 +145,7 @@ def test_no_prompt_length_is_worse_than_another(kind: str) -> None:
 @given(st.floats(0, 60_000, width=32))
 def test_round_up_gives_the_smallest_half_not_below(value: float) -> None:
     x = torch.tensor([value])
-    up = reference.round_up_hp(x)
+    up = quantise.round_up_hp(x)
     assert up.float() >= x
     bits = up.view(torch.int16)
     if bits > 0:
@@ -170,6 +180,30 @@ def test_pages_cost_what_the_arithmetic_says(
     assert layouts[1].sealed_ratio == pytest.approx(small / full)
     per_head = head_dim + 2 * head_dim / page + 2 * outliers + head_dim + 2
     assert layouts[1].bytes_per_token == 3 * per_head
+
+
+@pytest.mark.parametrize(
+    ("fmt", "head_dim", "page", "outliers", "most"),
+    [
+        ("k8v4", 64, 32, 0, 0.42),
+        ("k8v4", 64, 32, 4, 0.45),
+        ("k8v4", 128, 32, 4, 0.44),
+        ("k4v4", 64, 32, 0, 0.32),
+        ("k4v4", 64, 32, 4, 0.35),
+        ("k4v4", 128, 32, 4, 0.34),
+    ],
+)
+def test_four_bits_cost_what_the_arithmetic_says(
+    fmt: str, head_dim: int, page: int, outliers: int, most: float
+) -> None:
+    layout = PageLayout(FORMATS[fmt], 3, head_dim, page, outliers)
+    k = head_dim + 2 * head_dim / page if fmt == "k8v4" else head_dim / 2 + 4 * head_dim / page
+    v = head_dim / 2 + 3 * head_dim / 32
+    first = head_dim / 2 / page * (1 if fmt == "k8v4" else 2)
+    pages = torch.empty(10, 3, layout.head_bytes, dtype=torch.uint8)
+    assert layout.bytes_per_token == 3 * (k + v + first + 2 * outliers)
+    assert pages.nbytes == 10 * page * layout.bytes_per_token
+    assert layout.sealed_ratio <= most
 
 
 def test_an_uncalibrated_static_cache_is_refused() -> None:

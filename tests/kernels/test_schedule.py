@@ -146,9 +146,10 @@ def test_a_later_token_reaches_no_earlier_query(kind: str, variant: Variant) -> 
 
 
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
-def test_a_recomputed_sequence_gets_its_old_results(kind: str) -> None:
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v.open_page], ids=str)
+def test_a_recomputed_sequence_gets_its_old_results(kind: str, variant: Variant) -> None:
     """After preemption: other pages, another slab, another chunking."""
-    run, x, variant = backend(kind), random_qkv(40, SHAPE), Variant("int8_channel", 4)
+    run, x = backend(kind), random_qkv(40, SHAPE)
     kv = make_cache(variant, SHAPE, sequences=2, tokens=48)
     (first,) = feed(run, kv, [x], [chunks_of(40, 1)], SHAPE)
     step = KvStep.build(SHAPE.page, [40], [0], [[5, 3, 4]], [1])

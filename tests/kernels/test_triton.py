@@ -66,6 +66,7 @@ def test_a_step_equals_the_reference(shape: Shape, variant: Variant) -> None:
         (G8, Variant("int8_channel", 4)),
         (G1, Variant("int8_token", 4)),
         (G8, Variant("int8_static")),
+        (G8, Variant("k4v4")),
     ],
     ids=lambda x: sizes(x) if isinstance(x, Shape) else str(x),
 )
@@ -82,7 +83,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("fmt", ["int8_channel", "int8_token"])
+@pytest.mark.parametrize("fmt", ["int8_channel", "k4v4", "int8_token"])
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_every_kind_of_batch_equals_the_reference(
     batch: tuple[list[int], list[int]], fmt: str
@@ -142,10 +143,11 @@ def test_rows_that_fill_up_a_batch_write_nothing_and_change_nothing(fmt: str) ->
     torch.testing.assert_close(got[:1].cpu(), want, rtol=2**-9, atol=2**-9)
 
 
-def test_values_far_below_one_keep_their_precision() -> None:
-    """Scales of V fold into the weights: tiny ones must not vanish in float16."""
-    shape, variant = Shape(page=16, head_dim=16, group=2, kv_heads=1), Variant("int8_channel")
-    kv = make_cache(variant, shape)
+@pytest.mark.parametrize("fmt", ["int8_channel", "k8v4"])
+def test_values_far_below_one_keep_their_precision(fmt: str) -> None:
+    """Scales of V fold into weights or values: tiny ones must not vanish in float16."""
+    shape = Shape(page=16, head_dim=16, group=2, kv_heads=1)
+    kv = make_cache(Variant(fmt), shape)
     x = random_qkv(40, shape, seed=8)
     x[:, -16:] *= 1e-4
     step = KvStep.build(16, [40], [0], [[3, 1, 2]], [0])

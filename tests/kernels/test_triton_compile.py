@@ -23,6 +23,7 @@ MOST_SHARED = 99 << 10
 
 CASES = {
     "channel on Hopper": ("AttentionCase('int8_channel', zero_point=True)", 90),
+    "four bits on Hopper": ("AttentionCase('k4v4', head_dim=64, group=3)", 90),
     "token on Ampere": ("AttentionCase('int8_token', page=32, head_dim=64, group=3)", 80),
     "static on Ampere": ("AttentionCase('int8_static', group=8)", 80),
 }

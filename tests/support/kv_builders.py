@@ -67,6 +67,9 @@ VARIANTS = [
     Variant("int8_channel"),
     Variant("int8_channel", 4),
     Variant("int8_channel", 4, True),
+    Variant("k8v4"),
+    Variant("k8v4", 4, True),
+    Variant("k4v4", 4),
     Variant("int8_token"),
     Variant("int8_token", 4),
     Variant("int8_token", 4, True),
@@ -75,7 +78,8 @@ VARIANTS = [
 ]
 """Every format, and every option where it exists."""
 
-DYNAMIC = [v for v in VARIANTS if v.fmt in ("int8_channel", "int8_token")]
+DYNAMIC = [v for v in VARIANTS if FORMATS[v.fmt].k_scale in ("channel", "token")]
+"""Scales follow the values."""
 
 
 def backend(kind: str) -> Operations:

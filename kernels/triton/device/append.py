@@ -9,7 +9,13 @@ import triton
 import triton.language as tl
 
 from kernels.layout import Code
-from kernels.triton.device.quantise import quantise, quantise_static
+from kernels.triton.device.quantise import (
+    V_GROUP,
+    quantise,
+    quantise_four,
+    quantise_groups,
+    quantise_static,
+)
 
 HALF = tl.constexpr(Code.HALF.value)
 CHANNEL = tl.constexpr(Code.CHANNEL.value)
@@ -123,27 +129,52 @@ def take_outliers(
 
 
 @triton.jit
+def store_first(at, packed, D: tl.constexpr):
+    """The further bits of a page's first token."""
+    width: tl.constexpr = V_GROUP // 2
+    groups: tl.constexpr = D // V_GROUP if D > V_GROUP else 1
+    group, c = tl.arange(0, groups), tl.arange(0, width)
+    tl.store(at + group[:, None] * width + c[None, :], packed)
+
+
+@triton.jit
 def seal(
     k, v, bytes_at, halves_at, outliers, head,
-    P: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, V_AT: tl.constexpr,
-    KS_AT: tl.constexpr, KZ_AT: tl.constexpr, VS_AT: tl.constexpr, VZ_AT: tl.constexpr,
-    PLANE_AT: tl.constexpr,
+    P: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, K_BITS: tl.constexpr,
+    V_BITS: tl.constexpr, V_AT: tl.constexpr, KS_AT: tl.constexpr, KZ_AT: tl.constexpr,
+    VS_AT: tl.constexpr, VZ_AT: tl.constexpr, SHIFT_AT: tl.constexpr, KF_AT: tl.constexpr,
+    VF_AT: tl.constexpr, PLANE_AT: tl.constexpr,
 ):  # fmt: skip
-    """A full page k [D, P], v [P, D]: K with one scale per channel, V with one per token."""
+    """A full page k [D, P], v [P, D]: K with one scale per channel, V per token or group."""
     slot, c = tl.arange(0, P), tl.arange(0, D)
     if LANES > 0:
         plane = halves_at + PLANE_AT // 2
         k = take_outliers(k, outliers, plane, slot < P, head, P, D, LANES)
-    q, scale, zero = quantise(k, 1, KZ_AT >= 0)
-    tl.store(bytes_at + c[:, None] * P + slot[None, :], q)
+    if K_BITS == 4:
+        q, scale, zero, first = quantise_four(k, D, P)
+        pair = tl.arange(0, D // 2)
+        tl.store(bytes_at + pair[:, None] * P + slot[None, :], q)
+        store_first(bytes_at + KF_AT, first, D)
+    else:
+        q, scale, zero = quantise(k, 1, KZ_AT >= 0)
+        tl.store(bytes_at + c[:, None] * P + slot[None, :], q)
     tl.store(halves_at + KS_AT // 2 + c[:, None], scale)
     if KZ_AT >= 0:
         tl.store(halves_at + KZ_AT // 2 + c[:, None], zero)
-    q, scale, zero = quantise(v, 1, VZ_AT >= 0)
-    tl.store(bytes_at + V_AT + slot[:, None] * D + c[None, :], q)
-    tl.store(halves_at + VS_AT // 2 + slot[:, None], scale)
-    if VZ_AT >= 0:
-        tl.store(halves_at + VZ_AT // 2 + slot[:, None], zero)
+    if V_BITS == 4:
+        q, scale, shift, first = quantise_groups(v, P, D)
+        pair, group = tl.arange(0, P // 2), tl.arange(0, scale.shape[1])
+        at = group[None, :] * P + slot[:, None]
+        tl.store(bytes_at + V_AT + pair[:, None] * D + c[None, :], q)
+        tl.store(halves_at + VS_AT // 2 + at, scale)
+        tl.store(bytes_at + SHIFT_AT + at, shift)
+        store_first(bytes_at + VF_AT, first, D)
+    else:
+        q, scale, zero = quantise(v, 1, VZ_AT >= 0)
+        tl.store(bytes_at + V_AT + slot[:, None] * D + c[None, :], q)
+        tl.store(halves_at + VS_AT // 2 + slot[:, None], scale)
+        if VZ_AT >= 0:
+            tl.store(halves_at + VZ_AT // 2 + slot[:, None], zero)
 
 
 @triton.jit
@@ -218,10 +249,11 @@ def filled(k, v, new, block, P: tl.constexpr, D: tl.constexpr):
 def write_tiles(
     qkv, pages_i8, pages_hp, slabs, spare, outliers, k_static, v_static, saturated,
     row_start, context, table, slab, scratch, norm, cos, sin, eps, table_width, sequences,
-    FORMAT: tl.constexpr, P: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
-    LANES: tl.constexpr, HEAD_BYTES: tl.constexpr, V_AT: tl.constexpr, KS_AT: tl.constexpr,
-    KZ_AT: tl.constexpr, VS_AT: tl.constexpr, VZ_AT: tl.constexpr, PLANE_AT: tl.constexpr,
-    HEADS: tl.constexpr, NORM: tl.constexpr,
+    FORMAT: tl.constexpr, K_BITS: tl.constexpr, V_BITS: tl.constexpr, P: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, LANES: tl.constexpr, HEAD_BYTES: tl.constexpr,
+    V_AT: tl.constexpr, KS_AT: tl.constexpr, KZ_AT: tl.constexpr, VS_AT: tl.constexpr,
+    VZ_AT: tl.constexpr, SHIFT_AT: tl.constexpr, KF_AT: tl.constexpr, VF_AT: tl.constexpr,
+    PLANE_AT: tl.constexpr, HEADS: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Program (tile, head): K and V of the tile's rows, and the page if that fills it.
 
@@ -258,8 +290,9 @@ def write_tiles(
         if after >= (page + 1) * P:
             k_full, v_full = filled(k, v, new, block, P, D)
             seal(
-                k_full, v_full, bytes_at, halves_at, outliers, head,
-                P, D, LANES, V_AT, KS_AT, KZ_AT, VS_AT, VZ_AT, PLANE_AT,
+                k_full, v_full, bytes_at, halves_at, outliers, head, P, D, LANES,
+                K_BITS, V_BITS, V_AT, KS_AT, KZ_AT, VS_AT, VZ_AT, SHIFT_AT, KF_AT, VF_AT,
+                PLANE_AT,
             )  # fmt: skip
     elif FORMAT == HALF:
         write_halves(k, v, new, halves_at, P, D)

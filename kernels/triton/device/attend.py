@@ -21,6 +21,7 @@ from kernels.triton.device.append import (
     open_block,
     sequence_of,
 )
+from kernels.triton.device.quantise import PARTS, V_GROUP
 
 NOTHING = tl.constexpr(float("-inf"))
 TINY = tl.constexpr(2.0**-24)
@@ -45,15 +46,31 @@ def without_outliers(q, outliers, head, D: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
+def codes_at(pages, at, row, mask):
+    """Codes of four bits, each of its own `row`; at: where its byte is."""
+    return (tl.load(pages + at, mask=mask, other=0).to(tl.int32) >> (row % 2 * 4)) & 15
+
+
+@triton.jit
+def further_bits(pages, at, c, mask):
+    """Of channels c of a sequence's first token, in units of its scales; 0 beyond the mask."""
+    half: tl.constexpr = V_GROUP // 2
+    bits = codes_at(pages, at + c // V_GROUP * half + c % half, c // half, mask)
+    return tl.where(mask, (bits.to(tl.float32) - PARTS / 2) / PARTS, 0.0)
+
+
+@triton.jit
 def pages_scores(
-    q, q_out, q_sum, pages_i8, pages_hp, block, here,
-    FORMAT: tl.constexpr, P: tl.constexpr, D: tl.constexpr, PAGES: tl.constexpr,
-    HEAD_BYTES: tl.constexpr, LANES: tl.constexpr, LANE_BLOCK: tl.constexpr,
-    KS_AT: tl.constexpr, KZ_AT: tl.constexpr, PLANE_AT: tl.constexpr, DOT: tl.constexpr,
+    q, q_out, q_sum, pages_i8, pages_hp, block, here, first,
+    FORMAT: tl.constexpr, K_BITS: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    PAGES: tl.constexpr, HEAD_BYTES: tl.constexpr, LANES: tl.constexpr,
+    LANE_BLOCK: tl.constexpr, KS_AT: tl.constexpr, KZ_AT: tl.constexpr, KF_AT: tl.constexpr,
+    PLANE_AT: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """q [M, D] against the K of stored pages -> float32 [M, PAGES * P].
 
-    `block` [PAGES] counts head blocks from the first page on; `here` says which there are.
+    `block` [PAGES] counts head blocks from the first page on; `here` says which there are, and
+    `first` [PAGES, P] where a sequence's first token is.
     """
     at, at_hp = block * HEAD_BYTES, block * (HEAD_BYTES // 2)
     c, slot, lane = tl.arange(0, D), tl.arange(0, P), tl.arange(0, LANE_BLOCK)
@@ -63,7 +80,14 @@ def pages_scores(
     if FORMAT == HALF:
         k = tl.load(pages_hp + at_hp[:, None, None] + k_at, mask=there, other=0.0).to(DOT)
     else:
-        k = tl.load(pages_i8 + at[:, None, None] + k_at, mask=there, other=0)
+        if K_BITS == 4:
+            pair_at = (c // 2)[None, :, None] * P + slot[None, None, :]
+            k = codes_at(pages_i8, at[:, None, None] + pair_at, c[None, :, None], there)
+            first_at = at[:, None, None] + KF_AT
+            k = k.to(tl.float32)
+            k += further_bits(pages_i8, first_at, c[None, :, None], first[:, None, :])
+        else:
+            k = tl.load(pages_i8 + at[:, None, None] + k_at, mask=there, other=0)
         if FORMAT == CHANNEL:
             of_channel = at_hp[:, None] + c[None, :]
             scale = tl.load(pages_hp + of_channel + KS_AT // 2, mask=here[:, None], other=0.0)
@@ -92,16 +116,40 @@ def pages_scores(
 
 
 @triton.jit
+def grouped_values(
+    pages_i8, pages_hp, at, at_hp, valid, first,
+    P: tl.constexpr, D: tl.constexpr, PAGES: tl.constexpr, V_AT: tl.constexpr,
+    VS_AT: tl.constexpr, SHIFT_AT: tl.constexpr, VF_AT: tl.constexpr,
+):  # fmt: skip
+    """V of four bits [PAGES, P, D], in units of the largest scale among them; and that scale."""
+    c, slot = tl.arange(0, D), tl.arange(0, P)
+    width: tl.constexpr = V_GROUP if D > V_GROUP else D
+    each = tl.arange(0, P * (D // width))  # scales of a page, group by group
+    all_at = at_hp[:, None] + VS_AT // 2 + each[None, :]
+    of_all = tl.load(pages_hp + all_at, mask=tl.max(valid.to(tl.int32), 1)[:, None] > 0, other=0.0)
+    largest = tl.maximum(tl.max(tl.max(of_all.to(tl.float32), 1), 0), TINY)
+    there = valid[:, :, None]
+    group = (c // width)[None, None, :] * P + slot[None, :, None]
+    scale = tl.load(pages_hp + at_hp[:, None, None] + VS_AT // 2 + group, mask=there, other=0.0)
+    shift = tl.load(pages_i8 + at[:, None, None] + SHIFT_AT + group, mask=there, other=0)
+    shift = (shift.to(tl.int32) & 255).to(tl.float32) / PARTS
+    pair_at = V_AT + (slot // 2)[None, :, None] * D + c[None, None, :]
+    codes = codes_at(pages_i8, at[:, None, None] + pair_at, slot[None, :, None], there)
+    more = further_bits(pages_i8, at[:, None, None] + VF_AT, c[None, None, :], first[:, :, None])
+    return (codes.to(tl.float32) + more - shift) * (scale.to(tl.float32) / largest), largest
+
+
+@triton.jit
 def pages_mix(
-    weight, acc, shift, pages_i8, pages_hp, block, here, valid,
-    FORMAT: tl.constexpr, P: tl.constexpr, D: tl.constexpr, PAGES: tl.constexpr,
-    HEAD_BYTES: tl.constexpr, V_AT: tl.constexpr, VS_AT: tl.constexpr, VZ_AT: tl.constexpr,
-    DOT: tl.constexpr,
+    weight, acc, shift, pages_i8, pages_hp, block, here, valid, first,
+    FORMAT: tl.constexpr, V_BITS: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    PAGES: tl.constexpr, HEAD_BYTES: tl.constexpr, V_AT: tl.constexpr, VS_AT: tl.constexpr,
+    VZ_AT: tl.constexpr, SHIFT_AT: tl.constexpr, VF_AT: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """acc [M, D] plus the weighted V of stored pages; `shift` [M] gathers their zeros.
 
-    Scales are folded into the weights. They are divided by the largest of them first, so
-    that no product leaves float16's range.
+    Scales of a token are folded into the weights, those of groups into V. They are divided by
+    the largest of them first, so that no product leaves float16's range.
     """
     at, at_hp = block * HEAD_BYTES, block * (HEAD_BYTES // 2)
     c, slot = tl.arange(0, D), tl.arange(0, P)
@@ -113,6 +161,12 @@ def pages_mix(
         v = tl.reshape(tl.load(from_hp, mask=there, other=0.0), (n, D))
         v = tl.where(tl.reshape(valid, (n,))[:, None], v, 0.0)
         acc = tl.dot(weight.to(DOT), v.to(DOT), acc, input_precision="ieee")
+    elif V_BITS == 4:
+        v, largest = grouped_values(
+            pages_i8, pages_hp, at, at_hp, valid, first, P, D, PAGES, V_AT, VS_AT, SHIFT_AT, VF_AT
+        )
+        v = tl.reshape(v, (n, D)).to(DOT)
+        acc += tl.dot(weight.to(DOT), v, input_precision="ieee") * largest
     else:
         v = tl.load(pages_i8 + at[:, None, None] + V_AT + v_at, mask=there, other=0)
         v = tl.reshape(v, (n, D)).to(DOT)
@@ -176,11 +230,13 @@ def queries(
 def attend_tiles(
     q, out, part, part_sums, pages_i8, pages_hp, slabs, spare, outliers, k_static, v_static,
     row_start, context, table, slab, scratch, scale, table_width, sequences,
-    FORMAT: tl.constexpr, P: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
-    LANES: tl.constexpr, HEAD_BYTES: tl.constexpr, V_AT: tl.constexpr, KS_AT: tl.constexpr,
-    KZ_AT: tl.constexpr, VS_AT: tl.constexpr, VZ_AT: tl.constexpr, PLANE_AT: tl.constexpr,
-    G: tl.constexpr, ROWS: tl.constexpr, M: tl.constexpr, PAGES: tl.constexpr,
-    LANE_BLOCK: tl.constexpr, DECODE: tl.constexpr, SPLIT: tl.constexpr, DOT: tl.constexpr,
+    FORMAT: tl.constexpr, K_BITS: tl.constexpr, V_BITS: tl.constexpr, P: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, LANES: tl.constexpr, HEAD_BYTES: tl.constexpr,
+    V_AT: tl.constexpr, KS_AT: tl.constexpr, KZ_AT: tl.constexpr, VS_AT: tl.constexpr,
+    VZ_AT: tl.constexpr, SHIFT_AT: tl.constexpr, KF_AT: tl.constexpr, VF_AT: tl.constexpr,
+    PLANE_AT: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, M: tl.constexpr,
+    PAGES: tl.constexpr, LANE_BLOCK: tl.constexpr, DECODE: tl.constexpr, SPLIT: tl.constexpr,
+    DOT: tl.constexpr,
 ):  # fmt: skip
     """Program (piece, head, split). `scale` is that of the logits times log2(e).
 
@@ -230,8 +286,9 @@ def attend_tiles(
         block = page_id * H + head
         key = index[:, None] * P + slot[None, :]
         score = pages_scores(
-            x, q_out, q_sum, pages_i8, pages_hp, block, here,
-            FORMAT, P, D, PAGES, HEAD_BYTES, LANES, LANE_BLOCK, KS_AT, KZ_AT, PLANE_AT, DOT,
+            x, q_out, q_sum, pages_i8, pages_hp, block, here, here[:, None] & (key == 0),
+            FORMAT, K_BITS, P, D, PAGES, HEAD_BYTES, LANES, LANE_BLOCK, KS_AT, KZ_AT, KF_AT,
+            PLANE_AT, DOT,
         )  # fmt: skip
         visible = tl.reshape(tl.where(here[:, None], key, position + P), (PAGES * P,))
         score = tl.where(visible[None, :] <= (position + row)[:, None], score * scale, NOTHING)
@@ -239,7 +296,8 @@ def attend_tiles(
         valid = here[:, None] & (key < position + count)
         acc, shift = pages_mix(
             weight, acc * shrink[:, None], shift * shrink, pages_i8, pages_hp, block, here, valid,
-            FORMAT, P, D, PAGES, HEAD_BYTES, V_AT, VS_AT, VZ_AT, DOT,
+            valid & (key == 0), FORMAT, V_BITS, P, D, PAGES, HEAD_BYTES, V_AT, VS_AT, VZ_AT,
+            SHIFT_AT, VF_AT, DOT,
         )  # fmt: skip
 
     if FORMAT == CHANNEL:  # noqa: SIM102  (known at compile time; the next is not)

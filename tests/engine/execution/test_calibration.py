@@ -65,6 +65,15 @@ def test_lanes_hold_whole_pairs(lanes, used):
     assert got[1].tolist() == used + [-1] * (lanes - len(used))
 
 
+def test_four_bits_fill_all_lanes_with_what_reaches_farthest():
+    k = flat()
+    k[0, 1, 2], k[0, 1, HALF + 5] = 1.5, 1.2
+    got = make(k).lanes(0, layout("k4v4", 4))
+    assert got[1].tolist() == [2, 2 + HALF, 5, 5 + HALF]
+    assert (got[0] >= 0).all()
+    assert make(k).lanes(0, layout("k8v4", 4)).tolist() == [[-1] * 4] * SPEC.kv_heads
+
+
 # --- static scales ----------------------------------------------------------------------
 
 
