@@ -25,7 +25,9 @@ _SWITCHES = (
 )  # fmt: skip
 POLICIES = ("continuous", "static")
 ALLOCATORS = ("paged", "contiguous")
-RESERVES = ("known", "final", "max")
+RESERVES = ("known", "predicted", "final", "max")
+GROWING = ("known", "predicted")
+"""Reserves that give a request its pages as it fills them."""
 SPECULATE = ("off", "prompt", "draft")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -67,8 +69,9 @@ class EngineConfig:
     allocator: str = "paged"
     """paged, or contiguous: the baseline that gives a request one run of pages."""
     reserve: str | None = None
-    """Room given at admission: known (what it knows), final (to its end), max (the longest
-    context). None: known where paging lets a request grow, else final."""
+    """Room given at admission: known (what it knows), predicted (the same, as long as lengths
+    learnt from earlier outputs say that there will be room for all), final (to its end), max (the
+    longest context). None: known where paging lets a request grow, else final."""
     speculate: str = "off"
     """prompt: compute tokens that followed the same ones before in prompt or output behind the
     newest one, where that gains time. draft: those that a small model, draft_model, finds
@@ -84,6 +87,8 @@ class EngineConfig:
     min_batch: int = 1
     tpot_objective_ms: float | None = None
     """A moving cap is kept where steps take no longer."""
+    rate_schedule: str | None = None
+    """CSV file of time,rate: requests/s to come, for which a moving cap opens beforehand."""
     max_wait_ms: float = 1000.0
     """A static batch starts, full or not, when its first request has waited so long; a moving
     cap opens wider for one that has."""
@@ -121,9 +126,10 @@ class EngineConfig:
             raise ConfigError(
                 f"min_batch: {self.min_batch} is above max_batch {self.max_batch}; lower it"
             )
-        if self.reserve == "known" and (self.policy, self.allocator) != ("continuous", "paged"):
+        growing = self.reserve in GROWING
+        if growing and (self.policy, self.allocator) != ("continuous", "paged"):
             raise ConfigError(
-                f"reserve: known needs pages that a request can add to as it grows; "
+                f"reserve: {self.reserve} needs pages that a request can add to as it grows; "
                 f"{self.policy} batches on {self.allocator} memory need final or max"
             )
         if (self.speculate == "draft") != (self.draft_model is not None):

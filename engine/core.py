@@ -214,6 +214,7 @@ class Engine(Watchable):
         params: SamplingParams | None = None,
         *,
         source: str = "api",
+        client: str = "",
         priority: Priority = Priority.NORMAL,
         timeout_s: float | None = None,
         arrival_ns: int | None = None,
@@ -221,6 +222,7 @@ class Engine(Watchable):
     ) -> Stream:
         """Queue a prompt; its output comes through the returned stream.
 
+        `client` tells requests of one source apart, for the lengths that are learnt of them.
         `arrival_ns`: when the caller meant to send it (monotonic), now by default. A prompt
         that can never be served ends its stream with `rejected` and the reason.
         Raises RequestError for a prompt of the wrong type, EngineStopped before `load` and
@@ -231,7 +233,7 @@ class Engine(Watchable):
         now, number = self.clock.ns(), next(self._numbers)
         stream = Stream(f"r-{number}", on_event)
         request = Request(stream.request_id, params or SamplingParams(), stream, number=number)
-        request.source, request.priority = source, priority
+        request.source, request.client, request.priority = source, client, priority
         stream.stamps = stamps = request.stamps
         stamps.received, stamps.arrival = now, arrival_ns or now
         limit = timeout_s if timeout_s is not None else self.config.timeout_s

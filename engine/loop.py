@@ -217,7 +217,7 @@ class Loop:
         telemetry.kv_bytes += self.compute.facts.kv.in_use(self.scheduler.pool)
         telemetry.kv_tokens += tokens_in_cache
         decoded = record.total_ms if record.decode_tokens else None
-        self.controls.move_cap(record.end, record.running, decoded)
+        self.controls.move_cap(record.end, self.clock.unix(), record.running, decoded)
 
     # --- when things go wrong -----------------------------------------------------------
 
@@ -305,6 +305,7 @@ class Loop:
             self.scheduler.finish(request, reason)
             request.stamps.finished = self.clock.ns()
             self.telemetry.ended_with(request, reason)
+            self.controls.ended(request)
         except Exception as broken:
             raise BrokenBooks(f"{type(broken).__name__}: {broken}") from broken
         finally:

@@ -273,6 +273,12 @@ class Request:
     number: int = 0
     """Order of submission."""
     source: str = "api"
+    client: str = ""
+    """Who asks, in the sender's own words; only ever compared."""
+    length_class: int = 0
+    """Where scheduling/lengths.py keeps how long outputs of its kind are; set when it queues."""
+    expected: tuple[int, int] | None = None
+    """Shortest and longest output that was expected of it when it first started."""
     stamps: Stamps = field(default_factory=Stamps)
     error: str | None = None
 

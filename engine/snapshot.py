@@ -163,6 +163,11 @@ class BatchState:
     preemptions_total: int | None = None
     preemption_tax: float | None = None
     """Tokens computed again after preemption over useful ones."""
+    predicting: bool | None = None
+    """Admission goes by predicted lengths of outputs; False while they do not hold, None where
+    it does not predict."""
+    length_coverage: float | None = None
+    """Of the outputs that ended lately, the share that was as long as expected; 0.8 is meant."""
     draft_accepted_ratio: float | None = None
     """Of the tokens that speculation drafted, the share that the model accepted."""
     draft_tokens: float | None = None
@@ -324,7 +329,7 @@ class Event:
     time: float
     """Unix seconds."""
     kind: str
-    """preempt | cap | reject | error | timeout | kv_capacity | pause | config | watchdog
+    """preempt | cap | reserve | reject | error | timeout | kv_capacity | pause | config | watchdog
     | saturation | info"""
     text: str
     count: int = 1

@@ -46,6 +46,7 @@ def fields(state: ScreenState) -> list[Field]:
         Field("output", fmt.rate(batch.output_tok_s, "tok")),
         Field("prompt", fmt.rate(batch.prompt_tok_s, "tok")),
         *drafts(batch),
+        *predictions(batch),
     ]
 
 
@@ -62,6 +63,14 @@ def drafts(batch: BatchState) -> list[Field]:
             else []
         ),
     ]
+
+
+def predictions(batch: BatchState) -> list[Field]:
+    """How many outputs were as long as expected, where admission goes by that."""
+    if batch.predicting is None:
+        return []
+    share = fmt.percent(batch.length_coverage)
+    return [Field("as predicted", share, trouble=not batch.predicting)]
 
 
 def bound_most(batch: BatchState) -> tuple[str | None, str]:

@@ -67,6 +67,7 @@ class Completions(Generic[Asked]):
         request.submit(
             list(zip(encoded, params, strict=True)),
             asked.choices_each,
+            asked.user or "",
             priority(asked.priority),
             self._admission.settings.request_s,
             arrived,

@@ -44,6 +44,7 @@ class OpenRequest:
         self,
         prompts: Sequence[tuple[Encoded, SamplingParams]],
         each: int,
+        client: str,
         priority: Priority,
         timeout_s: float | None,
         arrival_ns: int,
@@ -61,6 +62,7 @@ class OpenRequest:
                     stream = self._engine.submit(
                         encoded,
                         params,
+                        client=client,
                         priority=priority,
                         timeout_s=timeout_s,
                         arrival_ns=arrival_ns,

@@ -189,6 +189,7 @@ class Observer:
     def _batch(self, now: float) -> BatchState:
         loop, telemetry = self._loop, self._loop.telemetry
         recent, totals = telemetry.recent_steps(now), telemetry.totals
+        lengths = loop.scheduler.lengths
         return BatchState(
             running=len(loop.scheduler.running),
             cap=loop.scheduler.cap,
@@ -206,6 +207,8 @@ class Observer:
             prompt_tokens_total=totals["prefill_tokens"],
             preemptions_total=totals["preemptions"],
             preemption_tax=loop.scheduler.preemption_tax,
+            predicting=lengths.hold if lengths is not None else None,
+            length_coverage=lengths.coverage if lengths is not None else None,
             **self._drafts(now),
             padding_tokens_total=totals["padding_tokens"],
             max_wait_ms=loop.controls.max_wait_ms,

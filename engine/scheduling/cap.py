@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -32,11 +33,18 @@ class BatchController:
     DECREASE = 0.85
     CEILING_NS = 30_000_000_000
     """So long a cap that proved too large is not tried again."""
-    SMOOTHING = 0.2
+    SMOOTHING, STAY_SMOOTHING = 0.2, 0.05
+    LEAD_S = 60.0
+    """A higher rate opens the cap so long before it comes."""
+    SPARE = 1.25
+    """At a higher rate requests stay longer than those did that were measured."""
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._step_ms: float | None = None
+        self._stay_s: float | None = None
+        self.rate_ahead = 0.0
+        """Requests/s that will come within LEAD_S, where that is known: the cap opens for them."""
         self._due = 0
         self._ceiling = objective.most
         self._ceiling_until = 0
@@ -44,8 +52,11 @@ class BatchController:
 
     def observe(self, step_ms: float) -> None:
         """A step that decoded took so long."""
-        before = self._step_ms
-        self._step_ms = step_ms if before is None else before + self.SMOOTHING * (step_ms - before)
+        self._step_ms = _smooth(self._step_ms, step_ms, self.SMOOTHING)
+
+    def observe_stay(self, seconds: float) -> None:
+        """A request ran so long, from its first step to its end."""
+        self._stay_s = _smooth(self._stay_s, seconds, self.STAY_SMOOTHING)
 
     def decide(
         self, now: int, cap: int, running: int, waiting: int, oldest_wait_ms: float
@@ -68,6 +79,10 @@ class BatchController:
             self._ceiling, self._ceiling_until = cap - 1, now + self.CEILING_NS
             self._slack_rounds = 0
             return int(cap * self.DECREASE), f"step {step:.0f} ms is over {goal:.0f} ms"
+        least = min(self._rows_ahead(), self._ceiling)
+        if cap < least:
+            self._slack_rounds = 0
+            return least, f"{self.rate_ahead:g} requests/s are due"
         room = goal is None or step is None or step < goal * self.BELOW
         if waiting and running >= cap and room and cap < self._ceiling:
             self._slack_rounds = 0
@@ -75,10 +90,19 @@ class BatchController:
             more = max(2, cap // 4) if late else max(1, cap // 16)
             why = f"oldest has waited {oldest_wait_ms:.0f} ms" if late else f"{waiting} wait"
             return min(cap + more, self._ceiling), why
-        if not waiting and running <= cap // 2:
+        if not waiting and running <= cap // 2 and cap > least:
             self._slack_rounds += 1
             if self._slack_rounds >= 10:
-                return cap - max(1, cap // 16), f"only {running} run and nobody waits"
+                lower = max(cap - max(1, cap // 16), least)
+                return lower, f"only {running} run and nobody waits"
         else:
             self._slack_rounds = 0
         return cap, ""
+
+    def _rows_ahead(self) -> int:
+        """How many will run at the rate to come: as many as come while one stays."""
+        return math.ceil(self.rate_ahead * (self._stay_s or 0.0) * self.SPARE)
+
+
+def _smooth(before: float | None, value: float, share: float) -> float:
+    return value if before is None else before + share * (value - before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.request import FinishReason, Request, Status
 from engine.scheduling.plan import Plan, PlanItem
+from engine.scheduling.room import Room, room_in
 from engine.scheduling.scheduler import PREEMPTIONS_MAX, Scheduler
 
 
@@ -52,30 +53,25 @@ class Continuous:
     def _admit(self, scheduler: Scheduler, budget: int, now: int, plan: Plan) -> None:
         if not scheduler.waiting or scheduler.paused:
             return
-        room: int | None = None
+        room: Room | None = None
         while candidates := scheduler.waiting.candidates():
             plan.bound_by = self._limit(scheduler, budget)
             if plan.bound_by:
                 return
-            if room is None:
-                claims = sum(map(scheduler.claim, scheduler.running.values()))
-                room = scheduler.pool.available - claims
-            for request in candidates:
-                if self._fits(scheduler, request, room):
-                    break
-            else:
+            room = room or room_in(scheduler)
+            request = room.pick(candidates)
+            if request is None:
                 plan.bound_by = "kv"
                 return
             if request is not candidates[0]:
                 candidates[0].passed += 1
-            before = scheduler.pool.available
             scheduler.start(request, now)
             tokens = min(request.num_pending, budget)
             grown = scheduler.grow(request, tokens)
             assert grown, "admission promised room"
             plan.items.append(scheduler.item(request, tokens))
             budget -= tokens
-            room -= before - scheduler.pool.available + scheduler.claim(request)
+            room.take(request)
         plan.bound_by = "queue"
 
     def _limit(self, scheduler: Scheduler, budget: int) -> str:
@@ -84,13 +80,6 @@ class Continuous:
         if scheduler.pool.slabs and not scheduler.pool.free_slabs:
             return "cap"
         return "" if budget else "token_budget"
-
-    def _fits(self, scheduler: Scheduler, request: Request, room: int) -> bool:
-        """One that runs alone may have the whole pool: something always makes progress."""
-        if scheduler.reserve != "known" or not scheduler.running:
-            room = scheduler.pool.available
-        # Looking its prefix up costs more, and matters only where room is scarce.
-        return scheduler.wanted(request) <= room or scheduler.missing(request) <= room
 
     def _make_room(self, scheduler: Scheduler, request: Request, tokens: int, plan: Plan) -> bool:
         """Pages for the request's next tokens, taken from younger requests if need be."""

@@ -16,7 +16,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from engine.config import GROWING
 from engine.request import FinishReason, Request, Status
+from engine.scheduling.lengths import OutputLengths
 from engine.scheduling.pages import PagePool
 from engine.scheduling.plan import Plan, PlanItem
 from engine.scheduling.prefix import PrefixIndex
@@ -48,7 +50,8 @@ class Scheduler:
     """Owns the waiting and running sets and every page they hold.
 
     `cap` may move while it runs; `reserve` says how many tokens a request gets room for when it
-    is admitted ("known": what it knows, "final": to its end, "max": max_model_len).
+    is admitted ("known": what it knows, "predicted": the same while those that run will probably
+    have what they need, "final": to its end, "max": max_model_len).
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Scheduler:
         self.token_budget = token_budget
         self.max_model_len = max_model_len
         self.reserve = reserve
+        self.lengths = OutputLengths() if reserve == "predicted" else None
         self.paused = False
         """Admit nobody; running requests go on."""
         self.waiting = WaitingQueue()
@@ -97,7 +101,7 @@ class Scheduler:
                 "shorten it or raise kv_memory"
             )
         reserved = self.pages_at_admission(request) * self.pool.page_tokens
-        if self.reserve != "known" and reserved > capacity:
+        if not self.grows and reserved > capacity:
             return (
                 f"reserving {reserved} tokens for it is more than the whole KV pool's {capacity}; "
                 "ask for fewer tokens or raise kv_memory"
@@ -107,6 +111,8 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request that `refusal` let through."""
         request.status = Status.WAITING
+        if self.lengths is not None:
+            request.length_class = self.lengths.class_of(request)
         self.waiting.add(request)
         if request.deadline:
             heapq.heappush(self._deadlines, (request.deadline, request.number, request))
@@ -119,6 +125,8 @@ class Scheduler:
         self.running.pop(request.id, None)
         request.status = Status.FINISHED
         request.finish_reason = reason
+        if self.lengths is not None:
+            self.lengths.learn(request, reason)
         self.policy.leave(self, request, reason)
 
     def release(self, request: Request) -> None:
@@ -153,6 +161,16 @@ class Scheduler:
     def preemption_tax(self) -> float:
         """Recomputed over useful tokens."""
         return self.recomputed_tokens / self.useful_tokens if self.useful_tokens else 0.0
+
+    @property
+    def grows(self) -> bool:
+        """A request is given pages as it fills them, not all of them when it starts."""
+        return self.reserve in GROWING
+
+    @property
+    def predicts(self) -> bool:
+        """Admission goes by the lengths that outputs will probably have."""
+        return self.lengths is not None and self.lengths.hold
 
     # --- planning -------------------------------------------------------------------
 
@@ -197,13 +215,15 @@ class Scheduler:
             assert slab is not None
             request.slab = slab
         self._share_prefix(request)
-        if self.reserve != "known":
+        if not self.grows:
             pages = self.pool.allocate(self.pages_at_admission(request) - len(request.pages))
             assert pages is not None
             request.pages.extend(pages)
         self.shadow.admit(request.id, self.final_tokens(request))
         if not request.stamps.first_scheduled:
             request.stamps.first_scheduled = now
+            if self.lengths is not None:
+                self.lengths.expect(request, self.final_tokens(request) - len(request.prompt_ids))
 
     def preempt(self, request: Request, plan: Plan) -> None:
         """Back to the queue; what it had computed is computed again, but for prefix hits."""
@@ -211,6 +231,8 @@ class Scheduler:
         self.running.pop(request.id)
         request.status = Status.PREEMPTED
         request.preemptions += 1
+        if self.lengths is not None:
+            self.lengths.preempted()
         self.waiting.put_back(request)
         plan.preempted.append(request)
         plan.bound_by = "kv"
@@ -259,7 +281,8 @@ class Scheduler:
         return max(0, min(max(0, known) + 1, final))
 
     def is_protected(self, request: Request) -> bool:
-        return self._cautious or request.preemptions >= PREEMPTIONS_MAX
+        cautious = self._cautious and not self.predicts
+        return cautious or request.preemptions >= PREEMPTIONS_MAX
 
     def missing(self, request: Request) -> int:
         """Of the `wanted` pages, those that nobody holds already for the same prefix."""
@@ -270,7 +293,7 @@ class Scheduler:
 
     def wanted(self, request: Request) -> int:
         """Pages that must be there to admit it: what it takes now, and its claim after that."""
-        if self.reserve != "known":
+        if not self.grows:
             return self.pages_at_admission(request)
         if self.is_protected(request) and self.running:
             return self.pool.pages_for(self.final_tokens(request))

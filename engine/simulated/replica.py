@@ -62,6 +62,7 @@ class Replica:
         at: int | None = None,
         tokenize_ns: int = 0,
         source: str = "load",
+        client: str = "",
         priority: Priority = Priority.NORMAL,
         timeout_s: float | None = None,
     ) -> Request:
@@ -69,7 +70,7 @@ class Replica:
         number, now = next(self._numbers), self.clock.ns()
         stream = Stream(f"r-{number}")
         request = Request(stream.request_id, params, stream, prompt_ids, number=number)
-        request.source, request.priority = source, priority
+        request.source, request.client, request.priority = source, client, priority
         stream.stamps = stamps = request.stamps
         arrival = now if at is None else at
         stamps.arrival = stamps.received = stamps.tokenize_start = arrival

@@ -41,6 +41,7 @@ WAYS = {
     "small chunks": {"token_budget": 9},
     "big chunks": {"token_budget": 300},
     "starved pool": {"pages": 14},
+    "predicted lengths": {"pages": 14, "reserve": "predicted"},
     "no prefix cache": {"prefix_cache": False},
     "static": {"policy": "static", "max_wait_ms": 0.001},
     "contiguous": {"allocator": "contiguous"},
@@ -84,6 +85,32 @@ def test_the_starved_pool_above_really_preempts_and_the_shared_prefix_really_hit
     for prompt in prompts(9, seed=1, shared=20):
         answers(engine, [engine.submit(prompt, forced(5))])
     assert engine.pool.index.hit_tokens >= 8 * 16
+
+
+STOPS = tuple(range(3, 40))
+"""Tokens that end an output, so that a random model ends its outputs by itself."""
+
+
+@pytest.mark.parametrize("fallen", [False, True], ids=["holding", "fallen back"])
+def test_learnt_lengths_decide_when_and_never_what(fallen):
+    """The same requests, admitted by what is known, by what is predicted, and alone."""
+    made = {}
+    work = [
+        (prompt, SamplingParams(60, temperature=1.3, seed=i, stop_token_ids=STOPS))
+        for i, prompt in enumerate(prompts(60, seed=5, shared=9))
+    ]
+    for reserve in ("known", "predicted"):
+        engine = tiny_engine(pages=14, kernels="cpu", layers=1, reserve=reserve)
+        if engine.scheduler.lengths is not None:
+            engine.scheduler.lengths.hold = not fallen
+        made[reserve] = answers(engine, [engine.submit(p, q, client=f"{i % 3}")
+                                         for i, (p, q) in enumerate(work)])  # fmt: skip
+        assert_nothing_held(engine)
+    tokens = {reserve: [a.token_ids for a in done] for reserve, done in made.items()}
+    assert tokens["predicted"] == tokens["known"]
+    assert tokens["known"] == [alone(p, q, kernels="cpu", layers=1) for p, q in work]
+    assert len({len(ids) for ids in tokens["known"]}) > 10
+    assert engine.scheduler.lengths.coverage is not None
 
 
 # --- the ledger ---------------------------------------------------------------------------

@@ -94,6 +94,17 @@ def test_the_limits_of_the_last_minute_are_fractions():
     assert "not reported" in text(batch.bounds(BatchState(), 50))
 
 
+def test_what_is_predicted_says_how_well_it_holds():
+    def drawn(**state):
+        fields = batch.fields(shown(batch=BatchState(**state)))
+        return next(((f.value, f.trouble) for f in fields if f.label == "as predicted"), None)
+
+    assert drawn() is None
+    assert drawn(predicting=True) == ("–", False)
+    assert drawn(predicting=True, length_coverage=0.81) == ("81 %", False)
+    assert drawn(predicting=False, length_coverage=0.52) == ("52 %", True)
+
+
 # --- KV ----------------------------------------------------------------------------------------
 
 POOL = KvState(

@@ -186,3 +186,22 @@ def test_nothing_is_said_of_an_engine_that_is_not_up():
         assert any(name.startswith("vllm:") for name in scrape(served))
     engine.stop()
     assert engine.alarm() == "the engine has stopped"
+
+
+def test_with_predicted_lengths_the_page_says_whether_they_hold():
+    """Two clients: `user` tells them apart, and what each of them gets is learnt."""
+    with serving(reserve="predicted") as served:
+        names = ("evewatch:predicting", "evewatch:length_coverage")
+        assert names[0] in scrape(served) and names[1] not in scrape(served)
+        stops = list(range(3, 67))
+        for i in range(40):
+            made = served.post(prompt=[5 + i] * 9, max_tokens=30, temperature=1, seed=i,
+                               stop_token_ids=stops, user=f"client {i % 2}")  # fmt: skip
+            assert made.status_code == 200
+        served.until_idle()
+        lengths = served.engine.scheduler.lengths
+        assert len(lengths._classes) == 4  # each client, and each one's prompts of 8 to 15 tokens
+        served.engine.call(served.engine.loop.observer.publish)
+        found = scrape(served)
+        assert total(found, names[0]) == 1
+        assert total(found, names[1]) == pytest.approx(lengths.coverage)

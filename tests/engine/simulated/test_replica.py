@@ -55,6 +55,7 @@ def arrivals(count, seed):
 WORLDS = {
     "plenty": {"pages": 400},
     "preemption": {"pages": 16, "token_budget": 64},
+    "predicted lengths": {"pages": 16, "token_budget": 64, "reserve": "predicted"},
     "a moving cap": {
         "pages": 60, "dynamic_batch": True, "tpot_objective_ms": 14.0, "max_batch": 16,
     },
