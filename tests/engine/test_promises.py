@@ -7,6 +7,7 @@ import torch
 
 from engine.core import Engine
 from engine.observing.ledger import UNOWNED
+from engine.observing.telemetry import STEP_PARTS
 from engine.request import FinishReason, SamplingParams
 from engine.simulated.clock import VirtualClock
 from engine.text.completion import completion
@@ -209,9 +210,11 @@ def test_k18_a_long_prompt_delays_decoders_by_at_most_one_budget():
     engine.step()
     long = engine.submit([7] * 200, forced(1))
     gaps = dict.fromkeys(range(8), 0)
+    tokens = slice(1 + len(STEP_PARTS), 3 + len(STEP_PARTS))
+    """Of a step's row: those of prompts, and those of outputs."""
     for _ in range(60):
         engine.step()
-        assert engine.telemetry.steps._rows[engine.telemetry.steps._next - 1][8:10].sum() <= 32
+        assert engine.telemetry.steps.since(0)[-1][tokens].sum() <= 32
         for i, stream in enumerate(decoders):
             event = stream.poll()
             gaps[i] = 0 if event else gaps[i] + 1
