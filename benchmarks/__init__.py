@@ -1,4 +1,4 @@
-"""Measurements that take minutes and judge nothing: `python -m benchmarks.bench_…`.
+"""Measurements that take minutes, and no part of the tests: `python -m benchmarks.bench_…`.
 
 They build their engines and stubs with the helpers of the tests.
 """
