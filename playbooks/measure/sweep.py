@@ -28,15 +28,8 @@ from playbooks.measure.compare import environment
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed, most_lost
 from playbooks.measure.work import EvenPreset
-from playbooks.statistics.intervals import Interval, common_noise, positive_interval
-from playbooks.statistics.knee import (
-    CAP_SHARE,
-    DOUBLING_GAIN,
-    TAIL_SLOPE,
-    Bend,
-    knee,
-    segmented_fit,
-)
+from playbooks.statistics.intervals import Interval, positive_interval
+from playbooks.statistics.knee import CAP_SHARE, DOUBLING_GAIN, LEAST_POINTS, Bend, judge_knee
 from playbooks.steps import Progress
 from playbooks.steps.models import SweepStep
 
@@ -44,9 +37,6 @@ SCHEMA = 1
 LITTLE_WITHIN = 0.05
 FILLER = 1.5
 """Requests a user sends after those that count."""
-NOISE = 0.15
-"""Throughput known no better than this hides the gain that is looked for."""
-LEAST_POINTS = 4
 LATENCIES = ("e2e_ms", "ttft_ms", "tpot_ms", "queue_ms")
 
 
@@ -285,57 +275,12 @@ class SweepVerdict:
 def judge(points: Sequence[Point], spec: SweepStep) -> SweepVerdict:
     """The knee and the cap, or why there is none."""
     good = [p for p in points if p.doubts is None]
-    if len(good) < LEAST_POINTS:
+    found = judge_knee([p.batch for p in good], [p.rates for p in good], [p.lost for p in good])
+    if found.knee is None or found.bend is None:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
-        return SweepVerdict(
-            reasons=(f"{len(good)} points count, {LEAST_POINTS} are needed", *doubts)
-        )
-    uneven = max(p.lost for p in good) - min(p.lost for p in good)
-    if uneven > NOISE:
-        return SweepVerdict(
-            reasons=(
-                f"the machine took {uneven:.0%} more from some points than from others, and a knee "
-                f"is a matter of {DOUBLING_GAIN:.0%}: measure again when it is quiet",
-            )
-        )
-    noise = common_noise([p.rates for p in good])
-    if noise > NOISE:
-        return SweepVerdict(
-            reasons=(
-                f"too noisy: throughput is known within {_percent(noise)} only, and a knee is a "
-                f"matter of {DOUBLING_GAIN:.0%}",
-            )
-        )
-    return _find_knee(good, spec)
-
-
-def _percent(noise: float) -> str:
-    return f"{noise:.0%}" if noise < 10 else "an order of magnitude"
-
-
-def _find_knee(good: Sequence[Point], spec: SweepStep) -> SweepVerdict:
-    sizes, values = [p.batch for p in good], [p.throughput for p in good]
-    bend, found = segmented_fit(sizes, values), knee(sizes, values)
-    if found is None:
-        gain = values[-1] / values[-2] - 1
-        return SweepVerdict(
-            bend=bend,
-            reasons=(
-                f"no knee up to batch {sizes[-1]}: from {sizes[-2]} to {sizes[-1]} it still gains "
-                f"{gain:.0%}; go on with larger batches",
-            ),
-        )
-    assert bend is not None, "enough points were asked for"
-    if bend.ratio > TAIL_SLOPE:
-        return SweepVerdict(
-            bend=bend,
-            reasons=(
-                f"the two rules disagree: doubling stops to pay at {found}, and yet the curve's "
-                f"tail rises with {bend.ratio:.0%} of its first slope (a bend is "
-                f"{TAIL_SLOPE:.0%} or less)",
-            ),
-        )
-    return _recommend(good, found, bend, spec)
+        few = len(good) < LEAST_POINTS
+        return SweepVerdict(bend=found.bend, reasons=(found.reason, *(doubts if few else ())))
+    return _recommend(good, found.knee, found.bend, spec)
 
 
 def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: SweepStep) -> SweepVerdict:

@@ -139,10 +139,11 @@ def _mean(pairs: Iterable[tuple[int, int]]) -> float:
 
 
 def _sweep(params: models.SweepStep) -> Announcement:
+    """What the host disturbed is measured once more."""
     count = params.repeats * sum(max(params.least_requests, params.requests_per_user * n)
                                  for n in params.batches)  # fmt: skip
     mean = _mean(parse_mix(params.lengths).pairs(0))
-    return Announcement(count, int(count * mean), max(params.batches))
+    return Announcement(count, int(count * mean), max(params.batches), more=count)
 
 
 def _quality(params: models.QualityStep) -> Announcement:

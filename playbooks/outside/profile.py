@@ -67,9 +67,11 @@ def run_profile(site: UrlSite, params: models.ProfileStep, clock: StepClock) -> 
         **parts,
         **site.facts(),
     }
-    told = {name: share for name, share in shares.items() if share is not None}
+    told = {name: share for name in STAGES if (share := getattr(stages, name)) is not None}
     largest = max(told, key=lambda name: told[name], default=None)
-    note = "no stage is told" if largest is None else f"{largest}: {told[largest]:.0%}"
+    note = "no stage is told"
+    if largest is not None:
+        note = f"{largest} is {told[largest]:.0%} of request time"
     blind = frozenset(n for n in PROFILE if metrics.get(n) is None and n not in THROUGHPUT)
     host = host_report(found.hosts) if found.hosts else None
     doubts = tuple(why for why in (found.tripped, host and host["doubt"]) if why)

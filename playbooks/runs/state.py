@@ -14,14 +14,16 @@ from playbooks.outside.announce import Announcement
 from playbooks.outside.site import UrlSite
 from playbooks.reports.folder import ReportFolder
 from playbooks.reports.text import json_values
-from playbooks.runs.gates import worst
+from playbooks.runs.gates import NOT_TOLD, worst
 from playbooks.runs.options import CheckOptions
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.runs.view import View
 
 SCHEMA = 1
 NOT_AVAILABLE, SKIPPED, ERROR, INTERRUPTED = "not available", "skipped", "error", "interrupted"
-COUNTS_AS = {NOT_AVAILABLE: INCONCLUSIVE, INTERRUPTED: INCONCLUSIVE}
+COUNTS_AS = {NOT_AVAILABLE: INCONCLUSIVE, NOT_TOLD: INCONCLUSIVE, INTERRUPTED: INCONCLUSIVE}
+BLIND = (NOT_AVAILABLE, NOT_TOLD)
+"""Of a step that says nothing from outside: it could not be run, or none of its gates be judged."""
 Row = dict[str, Any]
 """A step in the report."""
 
@@ -78,7 +80,7 @@ class CheckState:
     def verdict(self, findings: Sequence[Finding]) -> str:
         verdicts = [str(COUNTS_AS.get(row["verdict"], row["verdict"])) for row in self.rows
                     if row["verdict"] != SKIPPED
-                    and not (row["verdict"] == NOT_AVAILABLE and self.view.lenient)]  # fmt: skip
+                    and not (row["verdict"] in BLIND and self.view.lenient)]  # fmt: skip
         if any(finding.is_problem for finding in findings):
             verdicts.append("fail")
         if any(finding.cause == INCONCLUSIVE for finding in findings):

@@ -137,5 +137,5 @@ def _of_gates(verdicts: Sequence[str], doubts: Sequence[str]) -> str:
     """Of a step that ran: what is not told counts neither way; without gates it has passed."""
     told = [verdict for verdict in verdicts if verdict != NOT_TOLD]
     if verdicts and not told and not doubts:
-        return NOT_AVAILABLE
+        return NOT_TOLD
     return worst([*told, *(INCONCLUSIVE for _ in doubts)]) if told or doubts else "pass"

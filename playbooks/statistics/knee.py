@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from playbooks.statistics.intervals import common_noise
+
 DOUBLING_GAIN = 0.15
 """The knee: the last size whose doubling still gains so much."""
 CAP_SHARE = 0.75
 """Of the knee is the recommended cap: room for bursts (the owner's knee was 64, his cap 48)."""
 TAIL_SLOPE = 0.25
 """A curve has bent when it rises no more than this share of its first slope."""
+NOISE = 0.15
+"""Throughput known no better than this hides the gain that is looked for."""
+LEAST_POINTS = 4
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,57 @@ def _two_lines(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, Bend]:
     coefficients, *_ = np.linalg.lstsq(basis * weights[:, None], y * weights, rcond=None)
     error = float((((basis @ coefficients - y) * weights) ** 2).sum())
     return error, Bend(float(at), float(coefficients[1]), float(coefficients[2]))
+
+
+@dataclass(frozen=True)
+class KneeVerdict:
+    knee: int | None = None
+    reason: str = ""
+    """Why there is none."""
+    bend: Bend | None = None
+
+
+def judge_knee(
+    sizes: Sequence[int], rates: Sequence[Sequence[float]], lost: Sequence[float]
+) -> KneeVerdict:
+    """The knee, where the numbers support one: `rates` are the repeats of each size, `lost` what
+    the machine took from each at worst."""
+    if len(sizes) < LEAST_POINTS:
+        return KneeVerdict(None, f"{len(sizes)} points count, {LEAST_POINTS} are needed")
+    uneven = max(lost) - min(lost)
+    if uneven > NOISE:
+        return KneeVerdict(
+            None,
+            f"the machine took {uneven:.0%} more from some points than from others, and a knee is "
+            f"a matter of {DOUBLING_GAIN:.0%}: measure again when it is quiet",
+        )
+    noise = common_noise(rates)
+    if noise > NOISE:
+        known = f"{noise:.0%}" if noise < 10 else "an order of magnitude"
+        return KneeVerdict(
+            None,
+            f"too noisy: throughput is known within {known} only, and a knee is a matter of "
+            f"{DOUBLING_GAIN:.0%}",
+        )
+    return _where_it_bends(sizes, [float(np.exp(np.mean(np.log(row)))) for row in rates])
+
+
+def _where_it_bends(sizes: Sequence[int], values: Sequence[float]) -> KneeVerdict:
+    bend, found = segmented_fit(sizes, values), knee(sizes, values)
+    if found is None:
+        gain = values[-1] / values[-2] - 1
+        return KneeVerdict(
+            None,
+            f"no knee up to batch {sizes[-1]}: from {sizes[-2]} to {sizes[-1]} it still gains "
+            f"{gain:.0%}; go on with larger batches",
+            bend,
+        )
+    assert bend is not None, "enough points were asked for"
+    if bend.ratio > TAIL_SLOPE:
+        return KneeVerdict(
+            None,
+            f"the two rules disagree: doubling stops to pay at {found}, and yet the curve's tail "
+            f"rises with {bend.ratio:.0%} of its first slope (a bend is {TAIL_SLOPE:.0%} or less)",
+            bend,
+        )
+    return KneeVerdict(found, "", bend)

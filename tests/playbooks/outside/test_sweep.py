@@ -1,13 +1,18 @@
 """Steps against a URL: no run meets what another left in the target's prefix cache."""
 
+import itertools
+
 import pytest
 
 from engine.errors import EngineError
+from engine.observing.host import HostEvidence
+from engine.snapshot import BatchState, Snapshot, Source, SourceState
 from load_stub import DONE, ScriptedTransport, event, run_virtual, token
 from playbooks.load.client import LoadRun
 from playbooks.outside import sweep as procedure
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
+from playbooks.outside.watch import Watch
 from playbooks.runs.outcome import StepClock
 from playbooks.steps.models import SweepStep
 
@@ -92,16 +97,65 @@ def test_a_model_that_ends_at_once_now_and_then_spoils_no_sweep(server):
         sweep()
 
 
-def test_a_generator_that_was_late_has_found_no_knee(monkeypatch):
-    def rung(site, params, users, repeat, seed):
-        rate = 100.0 * min(users, 2)
-        return {"throughput": {"output_tok_s": rate}, "generator_bound": late,
-                "tokens": {"prompt": 100, "prompt_cached": None}}  # fmt: skip
+def loop(users, rate, late=False, lost=0.0):
+    summary = {"throughput": {"output_tok_s": rate}, "generator_bound": late,
+               "tokens": {"prompt": 100, "prompt_cached": None}}  # fmt: skip
+    host = HostEvidence(seconds=1.0, steal_share=lost)
+    return procedure.Loop(summary, (host,))
 
-    monkeypatch.setattr(procedure, "_rung", rung)
-    late = False
-    assert sweep(batches=(1, 2, 4, 8, 16)).metrics["knee"] is not None
-    late = True
-    outcome = sweep(batches=(1, 2, 4, 8, 16))
+
+def climbed(monkeypatch, make=loop, cap=None, **changes):
+    """A sweep whose throughput rises up to two users; `make(users, rate)` is each loop."""
+
+    def one(site, params, users, repeat, seed):
+        return make(users, 100.0 * min(users, 2) * (1 + 0.001 * repeat))
+
+    seen = Snapshot(source=Source(SourceState.LIVE), batch=BatchState(cap_max=cap))
+    monkeypatch.setattr(procedure, "_loop", one)
+    monkeypatch.setattr(Watch, "look", lambda watch: seen)
+    return sweep(**{"batches": (1, 2, 4, 8, 16), "repeats": 2} | changes)
+
+
+def test_a_generator_that_was_late_has_found_no_knee(monkeypatch):
+    assert climbed(monkeypatch).metrics["knee"] is not None
+    outcome = climbed(monkeypatch, lambda users, rate: loop(users, rate, late=True))
     assert outcome.metrics["knee"] is None
     assert outcome.note == "no knee: the load generator was the limit"
+
+
+def test_the_caps_place_is_known_where_the_target_tells_its_cap(monkeypatch):
+    """More users than that wait for each other: a plateau of theirs is none of the batch's."""
+    outcome = climbed(monkeypatch, cap=8)
+    assert outcome.metrics["cap_over_recommended"] == 8 / outcome.metrics["recommended_cap"]
+    assert not outcome.not_told
+    assert outcome.note.endswith("users beyond its cap of 8 are left out")
+    outcome = climbed(monkeypatch, cap=2)
+    assert outcome.metrics["knee"] is None and outcome.note.startswith("2 points count")
+    assert climbed(monkeypatch).not_told == {"cap_over_recommended"}
+
+
+def test_what_the_machine_took_unevenly_shows_no_knee(monkeypatch):
+    def uneven(users, rate):
+        return loop(users, rate, lost=0.4 if users == 8 else 0.0)
+
+    outcome = climbed(monkeypatch, uneven)
+    assert outcome.metrics["knee"] is None and "took 40% more" in outcome.note
+
+
+def test_throughput_that_is_not_known_well_enough_shows_no_knee(monkeypatch):
+    swings = itertools.cycle((0.7, 1.0, 1.3))
+    outcome = climbed(monkeypatch, lambda users, rate: loop(users, rate * next(swings)))
+    assert outcome.metrics["knee"] is None and outcome.note.startswith("too noisy")
+
+
+def test_what_was_disturbed_is_measured_again_with_other_prompts(monkeypatch):
+    seeds = []
+
+    def disturbed(site, params, users, repeat, seed):
+        seeds.append(seed)
+        return loop(users, 100.0, lost=0.5 if len(seeds) % 2 else 0.0)
+
+    monkeypatch.setattr(procedure, "_loop", disturbed)
+    outcome = sweep(batches=(1, 2, 4, 8), repeats=1)
+    assert len(seeds) == 8 == len(set(seeds))
+    assert [point["lost"] for point in outcome.report["points"]] == [0.0] * 4

@@ -79,7 +79,7 @@ def test_what_is_told_all_the_same_is_judged(check):
     assert report["verdict"] == "fail"
 
 
-def test_a_step_with_nothing_but_blind_gates_is_not_available(check):
+def test_a_step_with_nothing_but_blind_gates_counts_neither_way(check):
     report = check(StepOutcome({}, not_told=NOT_TOLD | {"error_rate"}))
-    assert report["steps"][0]["verdict"] == "not available"
+    assert report["steps"][0]["verdict"] == "not told"
     assert report["verdict"] != "pass"
