@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from console.commands.engine_flags import EngineFlags, parse_change
-from console.commands.options import Api, MaxContext, Timeout, Token, TokenIds, command_options
+from console.commands.options import (
+    Api,
+    Guards,
+    MaxContext,
+    MaxShare,
+    Timeout,
+    Token,
+    TokenIds,
+    command_options,
+)
 from console.commands.output import Output
 from console.commands.step_options import step_options
 from console.commands.streams import StatusLine
@@ -20,6 +31,8 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from playbooks.canary.events import Event
     from playbooks.load.endpoint import EndpointSpec
+    from playbooks.outside.canary import CarefulSides
+    from playbooks.runs.terms import Terms
 
 
 @command_options(logs=True)
@@ -51,15 +64,18 @@ def canary(
     token_ids: TokenIds = False,
     token: Token = None,
     max_context: MaxContext = None,
+    guard: Guards = None,
+    max_share: MaxShare = None,
 ) -> None:
     """Move traffic to a candidate step by step, and back at once when it is worse.
 
     Without URLs both are engines in this process. Exit code 1: rolled back, 3: undecided.
     """
     from playbooks.canary.plan import CanaryPlan
-    from playbooks.canary.step import run_canary
+    from playbooks.canary.step import plain_side, run_canary
     from playbooks.load.endpoint import EndpointSpec as Spec
     from playbooks.load.workload import ENDLESS_S, make_spec
+    from playbooks.runs.terms import Terms
 
     plan = CanaryPlan.of(step)
     load = make_spec(
@@ -67,26 +83,49 @@ def canary(
     )
     one: EngineConfig | EndpointSpec
     other: EngineConfig | EndpointSpec
+    sides: CarefulSides | None = None
     if baseline or candidate:
         both_given(baseline, candidate)
         engine.refuse("sets an embedded engine, and both sides are endpoints", "model")
-        for flag, given in (("--change", changes), ("--base", base)):
-            if given:
-                raise ConfigError(f"{flag}: sets an embedded engine, and both sides are endpoints")
+        refuse({"--change": changes, "--base": base},
+               "sets an embedded engine, and both sides are endpoints")  # fmt: skip
         one, other = (Spec(url, api, engine.model, token_ids, token, max_context)
                       for url in (baseline, candidate) if url)  # fmt: skip
+        sides = _careful(one, other, Terms(tuple(guard or ()), max_share))
     else:
+        refuse({"--guard": guard, "--max-share": max_share},
+               "is of engines that others use: for --baseline URL")  # fmt: skip
         one, other = _engines(engine, base, changes)
-    with StatusLine(output.quiet) as line:
+    with StatusLine(output.quiet) as line, sides.watched() if sides else nullcontext():
 
         def listener(event: Event) -> None:
             text, lasting = event_text(event)
             if text:
                 (line.stay if lasting else line.pass_by)(text)
 
-        report = run_canary(plan, one, other, load, listener=listener, log=not output.no_log)
+        if sides:
+            line.stay(_announced(step))
+        report = run_canary(
+            plan, one, other, load, listener=listener, log=not output.no_log,
+            make_side=sides.make if sides else plain_side,
+        )  # fmt: skip
     output.finish(report, keep=True)
     raise typer.Exit(Exit.INTERRUPTED if report["interrupted"] else OF_VERDICT[report["verdict"]])
+
+
+def _careful(one: EndpointSpec, other: EndpointSpec, terms: Terms) -> CarefulSides:
+    from playbooks.canary.step import changes_between
+    from playbooks.outside.canary import CarefulSides
+    from playbooks.outside.site import UrlSite
+
+    changes_between(one, other)  # refuses two that are the same
+    return CarefulSides(UrlSite(one.url, one.api, one.key, care=terms.care()), other.url)
+
+
+def _announced(step: CanaryStep) -> str:
+    from playbooks.outside.announce import announced
+
+    return f"canary: {announced([step]).text(None)}"
 
 
 def _engines(
@@ -99,6 +138,13 @@ def _engines(
     config = engine.config_over(base, kv_memory="256M", max_batch=32)  # of each of the two
     over = {name: value for text in changes for name, value in parse_change(text).items()}
     return config, config.with_(**over)
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """Raises ConfigError for the first flag that was given."""
+    for flag, value in given.items():
+        if value:
+            raise ConfigError(f"{flag}: {why}")
 
 
 def both_given(baseline: str | None, candidate: str | None) -> None:

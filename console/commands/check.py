@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from console.commands.engine_flags import EngineFlags
-from console.commands.options import Api, Pid, Target, Token, command_options, duration
+from console.commands.options import (
+    Api,
+    Guards,
+    MaxShare,
+    Pid,
+    Target,
+    Token,
+    command_options,
+    duration,
+)
 from console.commands.output import Output
 from console.commands.signals import ended_by
 from console.commands.streams import StatusLine
@@ -79,18 +88,8 @@ def check(
             "count; inside: it counts as missing."
         ),
     ] = Required.OUTSIDE,
-    guard: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--guard",
-            metavar="NAME=VALUE",
-            help="Stop a step at a URL beyond this: ttft_p99 (ms), error_rate (0-1), waiting.",
-        ),
-    ] = None,
-    max_share: Annotated[
-        str | None,
-        typer.Option("--max-share", help="Of what the URL runs, the check's own at most: 20%."),
-    ] = None,
+    guard: Guards = None,
+    max_share: MaxShare = None,
     disruptive: Annotated[
         bool, typer.Option("--disruptive", help="Storms are allowed at a URL, too.")
     ] = False,

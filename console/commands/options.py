@@ -64,6 +64,18 @@ Pid = Annotated[
     int | None,
     typer.Option("--pid", help="The target's process here, if its port does not tell."),
 ]
+Guards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--guard",
+        metavar="NAME=VALUE",
+        help="At a URL, stop beyond this: ttft_p99 (ms), error_rate (0-1), waiting; repeatable.",
+    ),
+]
+MaxShare = Annotated[
+    str | None,
+    typer.Option("--max-share", help="Of what a URL runs, the own requests at most: 20%."),
+]
 Token = Annotated[str | None, _token_option(callback=_token)]
 """The command gets the token itself."""
 

@@ -25,6 +25,7 @@ from playbooks.canary.stage import Stage, title, unfinished
 from playbooks.load.client import LoadRun
 from playbooks.load.record import RequestRecord, now_ns
 from playbooks.load.summary import generator_limit, latency_block
+from playbooks.load.targets import NoMore
 from playbooks.load.workload import LoadSpec
 
 BEATS_A_STAGE = 60
@@ -78,7 +79,11 @@ class Conductor:
     async def run(self) -> CanaryAction:
         """advance: the candidate has everybody. Otherwise the baseline has."""
         self._start = now_ns()
-        action = await self._before_traffic()
+        try:
+            action = await self._before_traffic()
+        except NoMore as error:
+            self.ended_by = str(error)
+            return CanaryAction.INCONCLUSIVE
         if action is CanaryAction.ROLL_BACK:
             return action
         self._traffic = asyncio.create_task(self._client.run())

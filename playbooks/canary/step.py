@@ -69,8 +69,6 @@ def run_canary(
     ModelError before anything runs, TargetUnreachable when a side is not there.
     """
     changes = changes_between(baseline, candidate)
-    if not changes:
-        raise ConfigError("canary: baseline and candidate are the same; there is nothing to try")
 
     async def run() -> dict[str, Any]:
         listener(Phase("load", "both sides"))
@@ -151,13 +149,17 @@ async def _engines(
 
 
 def changes_between(baseline: End, candidate: End) -> list[tuple[str, Any, Any]]:
-    """(setting, before, after) of everything in which the two differ."""
+    """(setting, before, after) of everything in which the two differ. Raises ConfigError where
+    there is nothing to try."""
     if type(baseline) is not type(candidate):
         return [("target", _name(baseline), _name(candidate))]
     hidden = {"key"}  # a bearer token is nobody's business
     pairs = [(f.name, getattr(baseline, f.name), getattr(candidate, f.name))
              for f in fields(baseline) if f.name not in hidden]  # fmt: skip
-    return [(name, before, after) for name, before, after in pairs if before != after]
+    changes = [(name, before, after) for name, before, after in pairs if before != after]
+    if not changes:
+        raise ConfigError("canary: baseline and candidate are the same; there is nothing to try")
+    return changes
 
 
 def _name(end: End) -> str:

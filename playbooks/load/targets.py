@@ -36,6 +36,10 @@ class TargetUnreachable(EngineError):
     """Nobody answers at the target's address."""
 
 
+class NoMore(EngineError):
+    """Nothing more is to be sent to the target: it has had what it was to get."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """One request as it will be sent."""

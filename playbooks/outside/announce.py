@@ -79,7 +79,7 @@ def announced(steps: Iterable[Any], disruptive: bool = False, group: int = 1) ->
             total = total.plus(_STORMS)
         if isinstance(params, models.LoadStep) and group > 1:
             asked = group * replicas.TURNS * replicas.REQUESTS
-            total = total.plus(Announcement(asked, asked * replicas.TOKENS, 1, more=asked))
+            total = total.plus(Announcement(asked, asked * replicas.TOKENS, 1, more=3 * asked))
     return total
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
+from engine.paths import write_private
 from playbooks.outside import likelihoods
 from playbooks.quality import answers as model_answers
 from playbooks.quality.answers import ModelAnswer
@@ -125,7 +126,7 @@ def write(answers: AnswerSet, path: Path) -> None:
     text = json.dumps({"schema": SCHEMA, "kind": "answers"} | asdict(answers), ensure_ascii=False,
                       indent=1)  # fmt: skip
     try:
-        path.write_text(text + "\n", "utf-8")
+        write_private(path, text + "\n")
     except OSError as error:
         raise ConfigError(f"record {path}: cannot be written ({error.strerror})") from error
 

@@ -111,7 +111,7 @@ async def _ask(endpoint: GuardedEndpoint, number: int, question: Question) -> An
             work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         record.ended = now_ns()
-    text = "".join(record.text or ())
+    text, record.text = "".join(record.text or ()), None  # the journal keeps the record
     return Answer(text, record.error, record.detail, record.prompt_tokens, record.output_tokens)
 
 

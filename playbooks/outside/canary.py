@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Self
 
 from engine.errors import ConfigError
 from engine.snapshot import Snapshot
+from playbooks.canary.router import BASELINE
 from playbooks.canary.sides import EndpointSide
 from playbooks.load.endpoint import EndpointSpec
 from playbooks.outside.site import UrlSite
@@ -15,22 +19,37 @@ from playbooks.runs.procedures import canary_outcome
 from playbooks.steps import models
 
 
-def run_canary(site: UrlSite, params: models.CanaryStep, clock: StepClock) -> StepOutcome:
-    if not params.candidate_url:
-        raise ConfigError("canary: against a URL the candidate is a URL too: candidate_url")
-    other = site.beside(params.candidate_url)
-    sides: list[GuardedEndpoint] = []
+class CarefulSides:
+    """Makes the sides of a canary: guarded, in the check's journal, with what its watch sees."""
 
-    def make_side(name: str, spec: EndpointSpec) -> EndpointSide:
-        where = site if spec == site.spec else other
-        sides.append(GuardedEndpoint(where))
+    def __init__(self, site: UrlSite, candidate: str) -> None:
+        self.site, self.other = site, site.beside(candidate)
+        self._made: list[GuardedEndpoint] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[Self]:
+        with self.site.watched(), self.other.watched():
+            yield self
+
+    def make(self, name: str, spec: EndpointSpec) -> EndpointSide:
+        where = self.site if name == BASELINE else self.other
+        self._made.append(GuardedEndpoint(where, spec=spec))
 
         async def scrape() -> Snapshot | None:
             return where.newest
 
-        return EndpointSide(name, sides[-1], scrape)
+        return EndpointSide(name, self._made[-1], scrape)
 
-    with site.watched(), other.watched():
-        outcome = canary_outcome(site.spec, other.spec, params, clock, make_side=make_side)
-    doubts = tuple(f"{one.spec.base}: {one.tripped}" for one in sides if one.tripped)
-    return replace(outcome, metrics={**outcome.metrics, **site.facts()}, doubts=doubts)
+    @property
+    def tripped(self) -> tuple[str, ...]:
+        """What ended it before its time, in words."""
+        return tuple(f"{one.spec.base}: {one.tripped}" for one in self._made if one.tripped)
+
+
+def run_canary(site: UrlSite, params: models.CanaryStep, clock: StepClock) -> StepOutcome:
+    if not params.candidate_url:
+        raise ConfigError("canary: against a URL the candidate is a URL too: candidate_url")
+    with CarefulSides(site, params.candidate_url).watched() as sides:
+        ends = sides.site.spec, sides.other.spec
+        outcome = canary_outcome(*ends, params, clock, make_side=sides.make)
+    return replace(outcome, metrics={**outcome.metrics, **site.facts()}, doubts=sides.tripped)

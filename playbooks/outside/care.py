@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError
 from engine.snapshot import Snapshot
+from playbooks.load.targets import NoMore
 
 WINDOW = 100
 """Newest answers that a guard looks at."""
@@ -21,7 +22,7 @@ GUARDS = {
 }
 
 
-class GuardTripped(EngineError):
+class GuardTripped(NoMore):
     """The target is worse than the operator wants it to be while the check runs."""
 
 

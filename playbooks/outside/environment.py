@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
 from engine.remote.address import SameHost, bearer
+from engine.remote.errors import one_line, said
 from engine.snapshot import Snapshot
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.outside.site import UrlSite
@@ -26,14 +27,14 @@ def run_environment(site: UrlSite, params: models.EnvironmentStep, clock: StepCl
     with site.watched():
         seen = site.watch.look()
     with _client(site) as http:
-        models_page, off_s = _get(http, site.spec.address.api("/v1/models"))
-        version, _ = _get(http, site.spec.address.server + "/version")
+        names = _get(http, site.spec.address.api("/v1/models"))
+        version = _get(http, site.spec.address.server + "/version")
     facts = [
-        _models(models_page),
-        _version(version, site, seen),
+        _models(names, site),
+        _version(version.found, site, seen),
         _metrics(seen),
         _kv(seen),
-        _clock(off_s),
+        _clock(names.ahead_s),
     ]
     failed = sum(fact.verdict == FAIL for fact in facts)
     warned = sum(fact.verdict == WARN for fact in facts)
@@ -54,25 +55,43 @@ def _client(site: UrlSite) -> httpx.Client:
     )
 
 
-def _get(http: httpx.Client, path: str) -> tuple[Any, float | None]:
-    """The JSON at a path, None where there is none; and how far its clock is ahead, in s."""
+@dataclass(frozen=True)
+class Page:
+    """What is at a path."""
+
+    found: Any = None
+    """JSON; None: there is none."""
+    ahead_s: float | None = None
+    """So far is its clock ahead of this one."""
+    why: str = "is no JSON"
+    """There is none."""
+
+
+def _get(http: httpx.Client, path: str) -> Page:
     begun = time.time()
     try:
         answer = http.get(path)
-        found = answer.json() if answer.status_code == 200 else None
-    except (httpx.HTTPError, ValueError):
-        return None, None
+    except httpx.HTTPError as error:
+        return Page(why=one_line(str(error)) or type(error).__name__)
+    found, why = None, f"answers {answer.status_code} ({said(answer.content) or 'no text'})"
+    if answer.status_code == 200:
+        try:
+            found = answer.json()
+        except ValueError:
+            why = Page.why
     try:
         there = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, ValueError):
-        return found, None
-    return found, there + 0.5 - (begun + time.time()) / 2
+        return Page(found, None, why)
+    return Page(found, there + 0.5 - (begun + time.time()) / 2, why)
 
 
-def _models(page: Any) -> Check:
+def _models(page: Page, site: UrlSite) -> Check:
+    if page.found is None:
+        return Check("model", FAIL, "none", f"/v1/models {site.spec.hide(page.why)}")
     try:
-        names = [str(row["id"]) for row in page["data"]]
-        length = page["data"][0].get("max_model_len")
+        names = [str(row["id"]) for row in page.found["data"]]
+        length = page.found["data"][0].get("max_model_len")
     except (LookupError, TypeError, AttributeError):
         return Check("model", FAIL, "none", "/v1/models names no model")
     room = "" if length is None else f", {length} tokens"

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from playbooks.load.endpoint import Endpoint
+from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.record import EMPTY, RequestRecord, now_ns
 from playbooks.load.targets import Failed
 from playbooks.outside.care import Guard, GuardTripped
@@ -27,8 +27,14 @@ ROOM_WAIT_S = 60.0
 class GuardedEndpoint(Endpoint):
     """Of one step. Sending raises GuardTripped from when a guard trips on."""
 
-    def __init__(self, site: UrlSite, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        super().__init__(site.spec, transport)
+    def __init__(
+        self,
+        site: UrlSite,
+        transport: httpx.AsyncBaseTransport | None = None,
+        spec: EndpointSpec | None = None,
+    ) -> None:
+        """`spec`: how the site is asked, if not in the plainest way."""
+        super().__init__(spec or site.spec, transport)
         self._site, self._guard = site, Guard(site.care.guards)
         self._open: dict[int, RequestRecord] = {}
         """Requests in the target, by the identity of their records."""

@@ -14,6 +14,7 @@ from model_files import write_hf
 from playbooks.canary.events import Beat, Decided, Phase, StageBegan
 from playbooks.optlog import OptLog
 from report_schemas import violations
+from served import serving
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +65,20 @@ def test_undecided_has_its_own_code_and_nothing_is_logged_when_not_wanted(folder
     assert not OptLog().read().records
 
 
+def test_care_for_two_urls_is_that_of_a_check(monkeypatch):
+    """A share that cannot be kept ends it before any traffic, and it says what it will send."""
+    monkeypatch.setattr("playbooks.outside.traffic.ROOM_WAIT_S", 0.2)
+    with serving() as one, serving() as other:
+        done = run("canary", "--baseline", one.url, "--candidate", other.url, "--max-share", "50%",
+                   "--stages", "50", "--least", 1, "--hold", 9, "--no-log", "--json")  # fmt: skip
+    assert done.exit_code == Exit.INCONCLUSIVE, done.output
+    report = json.loads(done.stdout)
+    assert violations(report, "canary") == []
+    assert "runs too little else for a share of 50%" in report["why"]
+    assert report["routed"] == {"baseline": 0, "candidate": 0}
+    assert "canary: will send about" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -87,6 +102,9 @@ def test_undecided_has_its_own_code_and_nothing_is_logged_when_not_wanted(folder
             "--change",
         ),
         (("--baseline", "http://a", "--candidate", "http://b", "--max-batch", "8"), "--max-batch"),
+        (("--change", "max_batch=8", "--guard", "waiting=3"), "for --baseline URL"),
+        (("--change", "max_batch=8", "--max-share", "20%"), "for --baseline URL"),
+        (("--baseline", "http://a", "--candidate", "http://b", "--guard", "speed=3"), "--guard"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(arguments, why):

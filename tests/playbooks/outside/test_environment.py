@@ -22,8 +22,7 @@ def test_a_redirect_on_the_host_is_followed_as_by_all_other_requests(monkeypatch
     made = partial(httpx.Client, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(environment.httpx, "Client", made)
     with environment._client(UrlSite("http://h", key="secret")) as http:
-        found, _ = environment._get(http, "/v1/models")
-    assert found == MODELS
+        assert environment._get(http, "/v1/models").found == MODELS
 
 
 def test_another_host_never_sees_the_token(monkeypatch):
@@ -34,4 +33,18 @@ def test_another_host_never_sees_the_token(monkeypatch):
     made = partial(httpx.Client, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(environment.httpx, "Client", made)
     with environment._client(UrlSite("http://h", key="secret")) as http:
-        assert environment._get(http, "/v1/models") == (None, None)
+        page = environment._get(http, "/v1/models")
+    assert (page.found, page.ahead_s) == (None, None)
+    assert page.why.startswith("answers 307")
+
+
+def test_a_target_that_names_no_model_says_why(monkeypatch):
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(401, json={"error": {"message": "bad token secret"}})
+
+    made = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(environment.httpx, "Client", made)
+    site = UrlSite("http://h", key="secret")
+    with environment._client(site) as http:
+        check = environment._models(environment._get(http, "/v1/models"), site)
+    assert check.evidence == "/v1/models answers 401 (bad token …)"
