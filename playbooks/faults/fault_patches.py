@@ -99,9 +99,9 @@ def swap_rows(engine: Engine) -> Iterator[None]:
     """In every third step the first two rows get each other's token."""
     sampler, plain, steps = engine.sampler, engine.sampler.sample, 0
 
-    def sample(logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+    def sample(logits: torch.Tensor, requests: list[Request], *ahead: Any) -> list[int | None]:
         nonlocal steps
-        tokens, steps = plain(logits, requests), steps + 1
+        tokens, steps = plain(logits, requests, *ahead), steps + 1
         if steps % SWAP_EVERY == 0 and len(tokens) > 1:
             tokens[0], tokens[1] = tokens[1], tokens[0]
         return tokens
@@ -157,11 +157,13 @@ def verbose_log(row_ms: float) -> Touch:
         with _log_file() as log:
             lines = _lines_in(log, LOG_SHARE * row_ms)
 
-            def sample(logits: torch.Tensor, requests: list[Request]) -> list[int | None]:
+            def sample(
+                logits: torch.Tensor, requests: list[Request], *ahead: Any
+            ) -> list[int | None]:
                 for request in requests:
                     for i in range(lines):
                         log.info("%s: layer %d of prompt %s", request.id, i, request.prompt_ids)
-                return plain(logits, requests)
+                return plain(logits, requests, *ahead)
 
             with replaced(sampler, "sample", sample):
                 yield

@@ -141,8 +141,8 @@ def test_mixed_rows_are_cross_talk():
     def mix(engine):
         sampler, sample = engine.sampler, engine.sampler.sample
 
-        def swapped(logits, requests):
-            tokens = list(sample(logits, requests))
+        def swapped(logits, requests, *ahead):
+            tokens = list(sample(logits, requests, *ahead))
             return tokens[1:] + tokens[:1]  # alone, a row is its own neighbour
 
         sampler.sample = swapped
