@@ -11,7 +11,7 @@ from playbooks.usual.kept import KeptRun
 
 LOG_ENTRIES = 3
 """The newest ones are named."""
-NO_CHANGE = ("Check ", "Self-test ", "Soak:")
+NO_CHANGE = ("Check ", "Self-test ", "Soak:", "Alert ")
 """Titles of entries that only looked."""
 
 

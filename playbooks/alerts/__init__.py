@@ -1,0 +1,1 @@
+"""Alerts: rules on what engines show, one alert an onset and one a recovery, and ways out."""

@@ -1,0 +1,67 @@
+"""What a rule looks at: a field of a Snapshot by its dotted name, as a number."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from checklists.tomlfile import unknown
+from engine.errors import ConfigError
+from engine.snapshot import Snapshot
+
+Reading = Callable[[Snapshot], float | None]
+SUMS = ("finished", "ledger")
+"""Tables of counts: a rule names an entry, `finished.error`, or all together, `finished`."""
+
+
+def reading(name: str) -> Reading:
+    """How to read `name`. A switch is 0 or 1, a text 1 where there is one. Raises ConfigError."""
+    table, _, entry = name.partition(".")
+    if table in SUMS:
+        return lambda snapshot: _count(getattr(snapshot, table), entry)
+    known = _names()
+    if name not in known:
+        raise ConfigError(f"field: {unknown('field', name, known)}")
+    path, is_text = name.split("."), known[name]
+
+    def read(snapshot: Snapshot) -> float | None:
+        value: Any = snapshot
+        for part in path:
+            value = getattr(value, part, None)
+        if is_text:
+            return float(bool(value))
+        return None if value is None else float(value)
+
+    return read
+
+
+def _count(table: dict[str, int], entry: str) -> float | None:
+    if not entry:
+        return float(sum(table.values())) if table else None
+    return float(table[entry]) if entry in table else (0.0 if table else None)
+
+
+@cache
+def _names() -> dict[str, bool]:
+    """Every field that is a number, a switch or a text; True: a text."""
+    return dict(_below(Snapshot, ""))
+
+
+def _below(model: type[Any], before: str) -> typing.Iterator[tuple[str, bool]]:
+    hints = typing.get_type_hints(model)
+    for field in fields(model):
+        for kind in _kinds(hints[field.name]):
+            if is_dataclass(kind):
+                yield from _below(typing.cast("type[Any]", kind), f"{before}{field.name}.")
+            elif kind in (int, float, bool, str):
+                yield f"{before}{field.name}", kind is str
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return tuple(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
+    return (hint,)

@@ -1,0 +1,157 @@
+"""The file of rules and ways out. Whatever is wrong in it is one line with file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from checklists.tomlfile import STRICT, Location, TomlFile
+from engine.errors import ConfigError
+from playbooks.alerts.fields import Reading, reading
+from playbooks.steps.durations import seconds
+from playbooks.steps.fields import Reads
+
+Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
+Severity = Literal["critical", "warning"]
+KINDS = ("bell", "command", "webhook", "alertmanager")
+SOURCE = "source"
+"""The rule that is always there: an engine that does not answer, or says what nobody can read."""
+
+
+@dataclass(frozen=True)
+class RuleToml:
+    """`field` above or below a number for some time; one of the two."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    field: str
+    above: float | None = None
+    below: float | None = None
+    clears: float | None = None
+    """It is over when the field is back at this; without: at the limit itself."""
+    lasts: Duration = "30s"
+    """So long, before it is told, and so long back before it is told that it is over."""
+    change: Duration = None
+    """The field's growth in so long a time instead of the field: of what only ever grows."""
+    severity: Severity = "warning"
+    text: str = ""
+    """What to do, for who is woken."""
+
+    def __post_init__(self) -> None:
+        if (self.above is None) == (self.below is None):
+            raise ConfigError("above: a rule has above or below, one of them")
+        if self.clears is None:
+            return
+        beyond = self.above is not None and self.clears > self.above
+        beyond = beyond or (self.below is not None and self.clears < self.below)
+        if beyond:
+            raise ConfigError("clears: it lies beyond the limit; give one on its other side")
+
+
+@dataclass(frozen=True)
+class WayToml:
+    """Where alerts go."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["bell", "command", "webhook", "alertmanager"]
+    argv: tuple[str, ...] = ()
+    """Of a command: what to start; it reads the alert as JSON on its standard input."""
+    url: str = ""
+    secret_env: str | None = None
+    """Variable with the secret that a webhook is signed with, or Alertmanager's bearer token."""
+    limit: Duration = "10s"
+    """For one try."""
+    severity: Severity = "warning"
+    """The least that is sent here."""
+
+    def __post_init__(self) -> None:
+        if self.kind == "command" and not self.argv:
+            raise ConfigError('argv: a command is a list of texts, like ["notify-send", "Eve"]')
+        to_url = self.kind in ("webhook", "alertmanager")
+        if to_url and not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"url: {self.kind} needs one that begins with http:// or https://")
+
+
+@dataclass(frozen=True)
+class AlertsToml:
+    """Rules on what engines show, and the ways on which alerts go out."""
+
+    __pydantic_config__ = STRICT
+    rules: tuple[RuleToml, ...] = ()
+    ways: tuple[WayToml, ...] = ()
+    source_lasts: Duration = "15s"
+    """So long an engine must be silent or unreadable before that is told."""
+    group: Duration = "5s"
+    """Alerts of one rule that come within this time are one message."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    field: str
+    read: Reading
+    limit: float
+    over: bool
+    """Beyond the limit is above it."""
+    clears: float
+    lasts_s: float
+    change_s: float | None
+    severity: str
+    text: str
+
+    def breached(self, value: float) -> bool:
+        return value > self.limit if self.over else value < self.limit
+
+    def cleared(self, value: float) -> bool:
+        return value <= self.clears if self.over else value >= self.clears
+
+    @property
+    def words(self) -> str:
+        """queue.waiting above 50"""
+        what = self.field if self.change_s is None else f"{self.field} in {self.change_s:g} s"
+        return f"{what} {'above' if self.over else 'below'} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class AlertsFile:
+    rules: tuple[Rule, ...]
+    ways: tuple[WayToml, ...]
+    source_s: float
+    group_s: float
+    path: Path
+
+
+def load(path: Path, environment: Mapping[str, str]) -> AlertsFile:
+    """Raises ConfigError: the file, the line, what is wrong and what would be right."""
+    return _alerts(TomlFile(path, "alerts"), environment)
+
+
+def _alerts(file: TomlFile, environment: Mapping[str, str]) -> AlertsFile:
+    table = file.read(AlertsToml)
+    rules: list[Rule] = []
+    for i, row in enumerate(table.rules):
+        at: Location = ("rules", i)
+        if row.name == SOURCE or row.name in (rule.name for rule in rules):
+            raise file.wrong((*at, "name"), f"name {row.name!r} is taken; each rule has its own")
+        try:
+            rules.append(_rule(row))
+        except ConfigError as error:
+            raise file.wrong((*at, "field"), str(error)) from None
+    for i, way in enumerate(table.ways):
+        if way.secret_env is not None and not environment.get(way.secret_env):
+            raise file.wrong(("ways", i, "secret_env"), f"secret_env: {way.secret_env} is not set")
+    source, group = seconds(table.source_lasts), seconds(table.group)
+    return AlertsFile(tuple(rules), table.ways, source, group, file.path)
+
+
+def _rule(row: RuleToml) -> Rule:
+    over = row.above is not None
+    limit = row.above if row.above is not None else row.below
+    assert limit is not None
+    return Rule(
+        row.name, row.field, reading(row.field), limit, over,
+        limit if row.clears is None else row.clears, seconds(row.lasts),
+        None if row.change is None else seconds(row.change), row.severity, row.text,
+    )  # fmt: skip

@@ -1,0 +1,195 @@
+"""The keeper: looks at engines by the rules, and tells onsets and recoveries, each once.
+
+A pure machine: Snapshots and the time come in, messages go out. So a recording can be played
+through it as fast as it is read. Between onset and recovery a rule says nothing; what is not
+known changes nothing; and while an engine does not answer, no other rule of it begins or ends: the
+numbers that it showed last are not those of now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.snapshot import Snapshot, SourceState
+from playbooks.alerts.file import SOURCE, AlertsFile, Rule
+from playbooks.alerts.silences import Silence, silenced
+
+FIRING, RECOVERED = "firing", "recovered"
+
+
+@dataclass(frozen=True)
+class Affected:
+    """One target in a message."""
+
+    name: str
+    value: float | None
+    since: float
+    """Unix seconds: of the breach, or of being back."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    id: str
+    """The same whenever and however often it is sent."""
+    state: str
+    """firing | recovered"""
+    rule: str
+    severity: str
+    words: str
+    """What the rule is about."""
+    text: str
+    targets: tuple[Affected, ...]
+    time: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": 1, "kind": "alert", **asdict(self)}
+
+    @property
+    def line(self) -> str:
+        """For a screen."""
+        names = ", ".join(
+            one.name + (f" ({one.value:g})" if one.value is not None else "")
+            + (f" ({one.reason})" if one.reason else "")
+            for one in self.targets
+        )  # fmt: skip
+        return f"{self.severity} {self.state}: {self.rule}: {self.words}: {names}"
+
+
+@dataclass
+class Episode:
+    """A rule at one target: how long it has been beyond its limit, or back."""
+
+    firing: bool = False
+    since: float | None = None
+    """When what would change `firing` began, and has not stopped since."""
+    onset: float = 0.0
+    value: float | None = None
+    """When that was last seen to be so."""
+    reason: str | None = None
+    told: bool = False
+    """Its onset went out: it was not silenced."""
+    past: deque[tuple[float, float]] = field(default_factory=deque)
+    """Of a rule on growth: (when, value) of the time that it looks back."""
+
+    def turn(self, turns: bool, now: float, lasts: float) -> bool:
+        """It begins to fire, or ends: what would change it has lasted."""
+        if not turns:
+            self.since = None
+            return False
+        self.since = now if self.since is None else self.since
+        if now - self.since < lasts:
+            return False
+        self.firing, self.onset, self.since = not self.firing, self.since, None
+        return True
+
+    def forget(self) -> None:
+        """What was on its way to a change has not been seen to last."""
+        self.since = None
+        self.past.clear()
+
+
+class Keeper:
+    """`look` as often as engines are looked at; what comes back is to be sent."""
+
+    def __init__(self, alerts: AlertsFile) -> None:
+        self._alerts = alerts
+        self._episodes: dict[tuple[str, str], Episode] = {}
+        self._open: dict[tuple[str, str], list[Affected]] = {}
+        """Of messages that wait for others of their rule: (rule, state) → targets."""
+        self._opened: dict[tuple[str, str], float] = {}
+        self.silences: tuple[Silence, ...] = ()
+
+    def look(self, targets: Mapping[str, Snapshot], now: float) -> list[Message]:
+        for name, snapshot in targets.items():
+            live = self._source(name, snapshot, now)
+            for rule in self._alerts.rules:
+                if live:
+                    self._rule(rule, name, snapshot, now)
+                elif (episode := self._episodes.get((rule.name, name))) is not None:
+                    episode.forget()
+        return self._due(now)
+
+    def firing(self) -> list[tuple[str, str, float]]:
+        """(rule, target, since), the oldest first."""
+        found = [(*key, one.onset) for key, one in self._episodes.items() if one.firing]
+        return sorted(found, key=lambda one: one[2])
+
+    def close(self, now: float) -> list[Message]:
+        """What still waits for others."""
+        return [self._message(key, now) for key in list(self._open)]
+
+    # --- rules --------------------------------------------------------------------------
+
+    def _source(self, name: str, snapshot: Snapshot, now: float) -> bool:
+        """Whether the engine's numbers are those of now; its silence is an alert of its own."""
+        source = snapshot.source
+        live = source.state is SourceState.LIVE
+        episode = self._episodes.setdefault((SOURCE, name), Episode())
+        if not live:
+            episode.reason = source.reason or source.state.value.replace("_", " ")
+        turned = episode.turn(episode.firing == live, now, self._alerts.source_s)
+        self._tell(SOURCE, name, episode, turned, now)
+        return live
+
+    def _rule(self, rule: Rule, name: str, snapshot: Snapshot, now: float) -> None:
+        value = rule.read(snapshot)
+        episode = self._episodes.setdefault((rule.name, name), Episode())
+        if value is not None and rule.change_s is not None:
+            value = _grown(episode.past, value, now, rule.change_s)
+        if value is None:
+            return
+        turns = rule.cleared(value) if episode.firing else rule.breached(value)
+        if turns:
+            episode.value = value
+        turned = episode.turn(turns, now, rule.lasts_s)
+        self._tell(rule.name, name, episode, turned, now)
+
+    # --- messages -----------------------------------------------------------------------
+
+    def _tell(self, rule: str, name: str, episode: Episode, turned: bool, now: float) -> None:
+        """An onset, once nothing silences it; a recovery, if its onset was told."""
+        if episode.firing and not episode.told and not silenced(self.silences, rule, name, now):
+            episode.told = True
+        elif not (turned and not episode.firing and episode.told):
+            return
+        else:
+            episode.told = False
+        key = (rule, FIRING if episode.firing else RECOVERED)
+        self._opened.setdefault(key, now)
+        reason = episode.reason if episode.firing else None
+        one = Affected(name, episode.value, episode.onset, reason)
+        self._open.setdefault(key, []).append(one)
+
+    def _due(self, now: float) -> list[Message]:
+        due = [key for key, at in self._opened.items() if now - at >= self._alerts.group_s]
+        return [self._message(key, now) for key in due]
+
+    def _message(self, key: tuple[str, str], now: float) -> Message:
+        del self._opened[key]
+        targets = tuple(self._open.pop(key))
+        name, state = key
+        rule = next((rule for rule in self._alerts.rules if rule.name == name), None)
+        if rule is None:
+            about = ("critical", "the engine does not answer, or cannot be read", "")
+        else:
+            about = (rule.severity, rule.words, rule.text)
+        text = f"{name} {state} " + " ".join(f"{one.name}@{one.since:.3f}" for one in targets)
+        identity = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return Message(identity, state, name, *about, targets, now)
+
+
+def _grown(
+    past: deque[tuple[float, float]], value: float, now: float, window: float
+) -> float | None:
+    """Since `window` seconds ago; None until so much is known. A counter that fell began anew."""
+    if past and value < past[-1][1]:
+        past.clear()
+    past.append((now, value))
+    while len(past) > 1 and past[1][0] <= now - window:
+        past.popleft()
+    return value - past[0][1] if past[0][0] <= now - window else None
