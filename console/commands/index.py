@@ -40,6 +40,7 @@ HEADINGS = {
         "check": "run a playbook: steps, gates, diagnosis",
         "playbook": "list, show, write and test playbooks",
         "canary": "move traffic to a candidate, or back",
+        "alerts": "who is told of what; silences",
         "checklist": "what must be so before a change",
         "env": "versions and machine, and whether they fit",
         "explain": "from a symptom to its cause; what could be done",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from console.commands.alerting import Alerts, keeping
 from console.commands.engine_flags import EngineFlags, note_backend
 from console.commands.options import command_options, duration
 from console.commands.output import QUIET, Output
@@ -50,6 +52,7 @@ def serve(
     drain: Annotated[
         float, duration("--drain", "How long what runs may take to finish at the end.", True)
     ] = 30.0,
+    alerts: Alerts = None,
     quiet: QUIET = False,
 ) -> None:
     """Serve the OpenAI API on the embedded engine until SIGTERM or Ctrl-C."""
@@ -69,10 +72,10 @@ def serve(
         request_s=request_timeout,
         drain_s=drain,
     )
-    raise typer.Exit(_run(limits, engine, Output(quiet=quiet)))
+    raise typer.Exit(_run(limits, engine, Output(quiet=quiet), alerts))
 
 
-def _run(limits: ServerSettings, flags: EngineFlags, output: Output) -> Exit:
+def _run(limits: ServerSettings, flags: EngineFlags, output: Output, alerts: Path | None) -> Exit:
     config = flags.config()
     from console.server.openfiles import within_open_files
     from console.server.run import address, bind
@@ -88,7 +91,8 @@ def _run(limits: ServerSettings, flags: EngineFlags, output: Output) -> Exit:
         allowed = within_open_files(limits).max_connections
         if allowed < limits.max_connections:
             output.note(f"at most {allowed} connections: the limit of open files allows no more")
-        ended = run(engine, limits, listener)
+        with keeping(alerts, lambda: {name: engine.snapshot()}, output):
+            ended = run(engine, limits, listener)
     return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.PASSED
 
 

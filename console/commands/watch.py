@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.commands.alerting import Alerts, keeping
 from console.commands.appearance import Lang, Theme
 from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
@@ -20,6 +21,7 @@ from engine.errors import ConfigError
 if TYPE_CHECKING:
     from console.app import Console
     from engine.remote.fleet.fleet import Fleet
+    from engine.snapshot import Snapshot
 
 
 @command_options()
@@ -49,6 +51,7 @@ def watch(
     prometheus_port: Annotated[
         int | None, typer.Option(help="Export the merged numbers on this loopback port.")
     ] = None,
+    alerts: Alerts = None,
     readonly: Readonly = False,
     lang: Lang = None,
     theme: Theme = None,
@@ -56,8 +59,10 @@ def watch(
     """Watch external engines with the same panels; none of them is changed."""
     watched = _fleet(urls or [], fleet, interval, engine, token_env)
     if once:
-        if record is not None or prometheus_port is not None:
-            raise ConfigError("--record and --prometheus-port need more than one look; drop --once")
+        if record is not None or prometheus_port is not None or alerts is not None:
+            raise ConfigError(
+                "--record, --prometheus-port and --alerts need more than one look; drop --once"
+            )
         report = look(watched, interval)
         output.finish(report)
         live = all(target["state"] == "live" for target in report["targets"])
@@ -65,8 +70,10 @@ def watch(
     if output.as_json or output.files:
         raise ConfigError("--json and --out need --once")
     headless = not sys.stdout.isatty()
-    if headless and record is None and prometheus_port is None:
-        raise ConfigError("watch: needs a terminal; use --once, --record or --prometheus-port")
+    if headless and record is None and prometheus_port is None and alerts is None:
+        raise ConfigError(
+            "watch: needs a terminal; use --once, --alerts, --record or --prometheus-port"
+        )
     with ExitStack() as stack:
         if prometheus_port is not None:
             from engine.remote.fleet.export import serve
@@ -74,12 +81,19 @@ def watch(
             stack.callback(serve(watched, prometheus_port))
         if record is not None:
             stack.enter_context(_recording(watched, record))
+        if alerts is not None:
+            stack.enter_context(keeping(alerts, lambda: _snapshots(watched), output))
         if headless:
             _stay(watched, output)
         else:
             from console.commands.run_console import run_console
 
             run_console(build_watch(watched, readonly=readonly))
+
+
+def _snapshots(fleet: Fleet) -> dict[str, Snapshot]:
+    """Of every target that has been looked at."""
+    return {e.name: s for e in fleet.engines.values() if (s := e.snapshot()).seq}
 
 
 def _fleet(

@@ -7,6 +7,7 @@ from typing import Any
 
 from playbooks.reports.document import Column, Document, Table, flat
 from playbooks.reports.documents import (
+    alerts,
     canary,
     checklist,
     checks,
@@ -20,6 +21,7 @@ from playbooks.reports.documents import (
 )
 
 MAKERS: dict[str, Callable[[dict[str, Any]], Document]] = {
+    "alerts": alerts.alerts_document,
     "bench": measured.bench_document,
     "calibrate": measured.calibrate_document,
     "canary": canary.canary_document,

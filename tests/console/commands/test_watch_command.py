@@ -202,3 +202,37 @@ def test_up_refuses_what_only_the_embedded_engine_has(tmp_path, monkeypatch):
     assert "name the model" in up("--engine", "vllm")
     assert "expected vllm" in up("--engine", "sglang")
     assert "needs a terminal" in up("--engine", "vllm", "--model", "m", "--", "--enforce-eager")
+
+
+def test_alerts_are_kept_without_a_screen(tmp_path, server, monkeypatch):
+    """A rule that holds from the start: its alert goes out, is written down and can be shown."""
+    home, out, file = tmp_path / "home", tmp_path / "out", tmp_path / "alerts.toml"
+    code = f"import sys; open({str(out)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    file.write_text(
+        f'group = "1s"\n[[rules]]\nname = "busy"\nfield = "batch.running"\nabove = 0\n'
+        f'lasts = "1s"\n[[ways]]\nkind = "command"\nargv = [{sys.executable!r}, "-c", {code!r}]\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "main.py", "watch", server.url, "--alerts", str(file)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"EVEWATCH_HOME": str(home)},
+    )  # fmt: skip
+    try:
+        until(lambda: out.exists() and out.read_text().endswith("\n"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=CEILING_S)
+    message = json.loads(out.read_text().splitlines()[0])
+    assert (message["rule"], message["state"]) == ("busy", "firing")
+    assert "busy: batch.running above 0" in told
+    monkeypatch.setenv("EVEWATCH_HOME", str(home))
+    shown = CliRunner().invoke(app, ["alerts", "show"]).stdout
+    assert "1 firing" in shown and "command" in shown
+
+
+def test_a_file_of_alerts_that_is_wrong_is_known_before_anything_runs(tmp_path, server):
+    file = tmp_path / "alerts.toml"
+    file.write_text('[[rules]]\nname = "x"\nfield = "nothing"\nabove = 1\n')
+    with pytest.raises(ConfigError, match=r"alerts.toml:3: field: unknown field 'nothing'"):
+        raise run(server.url, "--alerts", str(file)).exception
+    assert isinstance(run(server.url, "--once", "--alerts", str(file)).exception, ConfigError)

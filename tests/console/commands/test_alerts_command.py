@@ -1,0 +1,63 @@
+"""`evewatch alerts`: test, show, silence."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from console.cli import app
+from engine.errors import ConfigError
+from playbooks.optlog import OptLog
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "home"))
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["alerts", *args])
+
+
+def way(tmp_path, code):
+    file = tmp_path / "a.toml"
+    file.write_text(
+        f'[[ways]]\nkind = "command"\nargv = [{sys.executable!r}, "-c", {code!r}]\nlimit = "20s"\n'
+    )
+    return str(file)
+
+
+def test_a_test_alert_goes_out_on_every_way(tmp_path):
+    out = tmp_path / "out"
+    code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
+    done = run("test", way(tmp_path, code))
+    assert done.exit_code == 0 and "all took it" in done.stdout
+    assert json.loads(out.read_text())["text"] == "nothing is wrong"
+
+
+def test_a_way_that_does_not_take_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("console.commands.alerts.TRY_S", 1.0)
+    done = run("test", way(tmp_path, "import sys; sys.exit('full')"))
+    assert done.exit_code == 1 and "ended with 1: full" in done.stdout
+
+
+def test_a_file_without_ways_tells_nobody(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="names no"):
+        raise run("test", str(file)).exception
+
+
+def test_a_silence_is_kept_shown_and_logged():
+    assert "is silent until" in run("silence", "queue*", "--for", "2h", "--reason", "test").stdout
+    shown = json.loads(run("show", "--json").stdout)
+    (one,) = shown["silences"]
+    assert (one["rule"], one["target"], one["reason"]) == ("queue*", "*", "test")
+    assert OptLog().read().records[-1].title == "Alert silence: queue*"
+    with pytest.raises(ConfigError, match="--reason"):
+        raise run("silence", "queue*", "--for", "2h", "--reason", " ").exception
+
+
+def test_nobody_has_kept_watch_yet():
+    assert "nobody has kept watch here yet" in run("show").stdout
