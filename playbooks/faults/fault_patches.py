@@ -10,7 +10,7 @@ import copy
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from engine.core import Engine
 from engine.execution.runner import Batch
 from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduling.plan import Plan
+from engine.scheduling.plan import Draft, Plan
 from engine.scheduling.scheduler import Scheduler
 from playbooks.checkup.site import Touch
 from playbooks.load.record import RequestRecord
@@ -124,6 +124,30 @@ def slow_rows(fixed_ms: float, row_ms: float) -> Touch:
             return logits
 
         with replaced(runner, "run", run):
+            yield
+
+    return touch
+
+
+@contextmanager
+def wrong_drafts(engine: Engine) -> Iterator[None]:
+    """The drafter, if there is one, gives a token that is hardly ever next, and is sure of it."""
+    speculation, vocab = engine.loop.speculation, engine.loaded.spec.vocab
+    if speculation is None:
+        yield
+        return
+
+    def draft(asked: Sequence[tuple[Request, int]]) -> list[Draft]:
+        return [Draft([(r.output_ids[-1] + 1) % vocab] * n, [0.95] * n) for r, n in asked]
+
+    with replaced(speculation.drafter, "draft", draft):
+        yield
+
+
+def both(one: Touch, other: Touch) -> Touch:
+    @contextmanager
+    def touch(engine: Engine) -> Iterator[None]:
+        with one(engine), other(engine):
             yield
 
     return touch

@@ -35,6 +35,8 @@ PAST_KNEE = 4
 SLEEPABLE_MS = 3.0
 """Beside so long a step the imprecision of sleeping does not count."""
 MANY = 16
+CHEAP_ROWS = 64.0
+"""Knee of a machine on which a few drafts more are tried."""
 SLOWER = 1.5
 """A slower machine's step over this one's: so much noise is drowned."""
 
@@ -209,6 +211,19 @@ def _slow_machine(ground: Ground) -> Alteration:
     )
 
 
+def _wrong_drafts(ground: Ground) -> Alteration:
+    """A drafter that is sure and wrong, on a machine whose rows are cheap enough to try."""
+    machine = ground.slower(CHEAP_ROWS)
+    return Alteration(
+        settings={"speculate": "prompt"},
+        load={**ground.decodes, "arrivals": "closed:4", "requests": MANY},
+        touch=fault_patches.both(
+            fault_patches.slow_rows(machine.fixed_ms, machine.per_row_ms),
+            fault_patches.wrong_drafts,
+        ),
+    )
+
+
 def _spent_quota(ground: Ground) -> Alteration:
     quota = host_faults.SpentQuota()
     return Alteration(look=quota.look, touch=quota.touch)
@@ -328,6 +343,7 @@ FAULTS = {
         Fault("low_cap", "cap_bound", "two rows at most", _low_cap),
         Fault("small_budget", "token_budget_bound", "four tokens a step", _small_budget),
         Fault("slow_machine", "compute_bound", "rows that cost too much", _slow_machine),
+        Fault("wrong_drafts", "speculation_hurts", "drafts that are never right", _wrong_drafts),
         Fault("spent_quota", "throttled", "a CPU quota of half a core", _spent_quota),
         Fault("busy_neighbours", "host_contended", "a busy process on every core",
               _busy_neighbours),
