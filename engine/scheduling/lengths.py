@@ -35,8 +35,8 @@ INTERVAL = (0.10, 0.90)
 """Of the lengths that a class may come to, what lies between these is what it is expected to."""
 MARGIN, MARGIN_MOST, MARGIN_STEP = 1.0, 3.0, 0.2
 PREEMPTED_AIM = 0.01
-"""A preemption widens the margin by a step, and so many requests' ends take it back: it settles
-where one request in a hundred is preempted, whatever the expectation is worth."""
+"""A preemption widens the margin by a step, and a hundred ends while others wait take it back: it
+settles where one request in a hundred is preempted, whatever the expectation is worth."""
 SCORED, SCORED_LEAST = 200, 32
 """Coverage is of the last so many ended requests, and is judged from so many on."""
 FAILS, RETURNS = 0.65, 0.70
@@ -118,9 +118,10 @@ class OutputLengths:
 
     # --- learning -----------------------------------------------------------------------
 
-    def learn(self, request: Request, reason: FinishReason) -> None:
+    def learn(self, request: Request, reason: FinishReason, others_wait: bool) -> None:
         """An output has come to its end. Those that were broken off say nothing."""
-        self.margin = max(0.0, self.margin - MARGIN_STEP * PREEMPTED_AIM)
+        if others_wait:  # else no margin was needed, and it says nothing that none was missing
+            self.margin = max(0.0, self.margin - MARGIN_STEP * PREEMPTED_AIM)
         row = request.length_class
         if row == CERTAIN or reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return

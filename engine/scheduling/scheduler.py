@@ -126,7 +126,7 @@ class Scheduler:
         request.status = Status.FINISHED
         request.finish_reason = reason
         if self.lengths is not None:
-            self.lengths.learn(request, reason)
+            self.lengths.learn(request, reason, others_wait=bool(self.waiting))
         self.policy.leave(self, request, reason)
 
     def release(self, request: Request) -> None:

@@ -114,6 +114,35 @@ def test_learnt_lengths_decide_when_and_never_what(fallen):
     assert engine.scheduler.lengths.coverage is not None
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_in_any_world_predictions_change_no_token(seed):
+    """Pages, cap, budget, sharing, drafts and clients at random; some outputs are cut, some end."""
+    rng = random.Random(seed)
+    world = {
+        "pages": rng.randint(10, 30), "max_batch": rng.randint(3, 12),
+        "token_budget": rng.choice((12, 32, 90)), "prefix_cache": rng.random() < 0.7,
+        "dynamic_batch": rng.random() < 0.5, "speculate": rng.choice(("off", "prompt")),
+        "kernels": "cpu", "layers": 1,
+    }  # fmt: skip
+    work = [
+        (prompt, SamplingParams(rng.randint(1, 70), temperature=1.3, seed=i,
+                                ignore_eos=rng.random() < 0.3, stop_token_ids=STOPS[i % 2 :: 2]),
+         f"{rng.randrange(4)}")
+        for i, prompt in enumerate(prompts(50, seed=seed, shared=seed * 4))
+    ]  # fmt: skip
+    made = {}
+    for reserve in ("known", "predicted"):
+        engine, streams = tiny_engine(reserve=reserve, **world), []
+        steps = random.Random(seed)
+        for prompt, params, client in work:
+            streams.append(engine.submit(prompt, params, client=client))
+            if steps.random() < 0.5:
+                engine.step()
+        made[reserve] = [done.token_ids for done in answers(engine, streams)]
+        assert_nothing_held(engine)
+    assert made["predicted"] == made["known"]
+
+
 # --- the ledger ---------------------------------------------------------------------------
 
 

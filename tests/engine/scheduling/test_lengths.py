@@ -11,6 +11,7 @@ from engine.scheduling.lengths import (
     CERTAIN,
     CLASSES_MOST,
     EDGES,
+    MARGIN_MOST,
     MEMORY,
     SCORED,
     SCORED_LEAST,
@@ -35,7 +36,7 @@ def ended(lengths, output, reason=FinishReason.STOP, **kind):
     request.length_class = lengths.class_of(request)
     lengths.expect(request, MOST)
     request.output_ids = [7] * output
-    lengths.learn(request, reason)
+    lengths.learn(request, reason, others_wait=True)
     return request
 
 
@@ -161,6 +162,24 @@ def test_other_lengths_than_learnt_do_not_hold_until_they_are_learnt():
     returned = fell + after[fell:].index(True)
     assert all(after[returned:])
     assert lengths.coverage >= 0.7
+
+
+def test_the_margin_settles_where_one_in_a_hundred_is_preempted():
+    lengths, request = OutputLengths(), asked()
+    first = lengths.margin
+    lengths.learn(request, FinishReason.STOP, others_wait=False)
+    assert lengths.margin == first
+    for _ in range(5):
+        lengths.preempted()
+        for _ in range(100):
+            lengths.learn(request, FinishReason.STOP, others_wait=True)
+    assert lengths.margin == pytest.approx(first)
+    for _ in range(1000):
+        lengths.learn(request, FinishReason.STOP, others_wait=True)
+    assert lengths.margin == 0
+    for _ in range(100):
+        lengths.preempted()
+    assert lengths.margin == MARGIN_MOST
 
 
 def test_a_limit_of_tokens_bounds_what_is_expected():
