@@ -10,6 +10,7 @@ share of outputs that end inside it, the coverage, must not fall far below what 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import numpy as np
@@ -19,9 +20,9 @@ from engine.request import FinishReason, Request
 
 Floats = NDArray[np.float64]
 
-LINEAR, PER_OCTAVE, OCTAVES = 16, 8, 16
+LINEAR, PER_OCTAVE, OCTAVES = 16, 8, 12
 BUCKETS = LINEAR + PER_OCTAVE * OCTAVES
-"""The scale of lengths: each one up to 16, then eight buckets a doubling, up to a million."""
+"""The scale of lengths: each one up to 16, then eight buckets a doubling, up to 65,536."""
 MEMORY = 400
 """A class forgets: of its older requests less counts the more have ended since."""
 LEAN, LEAN_ON_GUESS = 16.0, 2.0
@@ -43,19 +44,27 @@ FAILS, RETURNS = 0.65, 0.70
 """Below this coverage nothing is predicted any more; at that one it is again."""
 
 
-def places(lengths: NDArray[np.int64] | Floats) -> Floats:
-    """Where lengths lie on the scale of buckets, fractions included."""
-    above = LINEAR + PER_OCTAVE * np.log2(np.maximum(lengths, LINEAR) / LINEAR)
-    return np.minimum(np.where(lengths <= LINEAR, lengths, above), BUCKETS)
-
-
 EDGES = np.concatenate(
     [np.arange(LINEAR), LINEAR * 2.0 ** (np.arange(BUCKETS - LINEAR + 1) / PER_OCTAVE)]
 )
 """The shortest length of each bucket, and where the last one ends."""
-GUESS = (1 - np.arange(BUCKETS + 2) / (BUCKETS + 2)) ** 2
+LONGEST = math.ceil(EDGES[BUCKETS - 1])
+"""Longer ones are not told apart."""
+GUESS = (1 - np.arange(BUCKETS + 2) / (BUCKETS + 2)) ** 1.5
 """Of outputs of which nothing is known, the share that is at least as long as each edge: half are
-above 100 tokens, a quarter above 2,000."""
+above 100 tokens, a fifth above 2,000."""
+
+
+def _places() -> tuple[NDArray[np.int64], Floats]:
+    """Of each length its bucket, and how far into it it lies."""
+    lengths = np.arange(LONGEST + 1, dtype=np.float64)
+    above = LINEAR + PER_OCTAVE * np.log2(np.maximum(lengths, LINEAR) / LINEAR)
+    places = np.where(lengths <= LINEAR, lengths, above)
+    buckets = places.astype(np.int64)
+    return buckets, places - buckets
+
+
+BUCKET, INTO = _places()
 
 
 class OutputLengths:
@@ -87,12 +96,13 @@ class OutputLengths:
         return self._row((sender, len(request.prompt_ids).bit_length()), everything)
 
     def reach(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> Floats:
-        """The share of outputs of class `rows` that have at least `lengths` tokens; both arrays
-        of one shape."""
-        place = places(lengths)
-        low = place.astype(np.int64)
-        at_edge = self._reach[rows, low]
-        return at_edge + (place - low) * (self._reach[rows, low + 1] - at_edge)
+        """The share of outputs of class `rows` that have at least `lengths` tokens; shapes as in
+        any sum of both."""
+        lengths = np.minimum(lengths, LONGEST)
+        cells = rows * self._reach.shape[1] + BUCKET[lengths]
+        reach = self._reach.ravel()
+        at_edge = reach[cells]
+        return at_edge + INTO[lengths] * (reach[cells + 1] - at_edge)
 
     def median(self, row: int) -> int:
         return int(EDGES[self._edge(row, 0.5)])
@@ -128,7 +138,7 @@ class OutputLengths:
         length = len(request.output_ids)
         if request.expected is not None:
             self._score(*request.expected, length)
-        bucket = int(places(np.array(length)))
+        bucket = int(BUCKET[min(length, LONGEST)])
         rows = [row]
         while rows[-1] != EVERYBODY:
             rows.append(self._parents[rows[-1]])

@@ -133,7 +133,7 @@ class PredictedRoom(Room):
         row, known, most, said, least = numbers.reshape(-1, 5).T[:, :, None]
         length = said + 1 + self._from
         """Output tokens that it has at least, if it still runs then."""
-        reach = self._lengths.reach(np.broadcast_to(row, length.shape), length)
+        reach = self._lengths.reach(row, length)
         runs = np.where(length <= most, reach / reach[:, :1], 0.0)
         grown = np.maximum(known + np.minimum(self._to, most - said), least)
         back = np.array(own, np.int64)[:, None]
