@@ -17,6 +17,8 @@ MARKS: dict[str, tuple[str, Role]] = {
     WAITING: ("·", "faint"),
     RUNNING: ("▶", "key"),
     SKIPPED: ("–", "faint"),
+    "not available": ("–", "faint"),
+    "not told": ("–", "faint"),
     "pass": ("✓", "good"),
     "warn": ("▲", "trouble"),
     "inconclusive": ("?", "trouble"),

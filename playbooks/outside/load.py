@@ -21,7 +21,7 @@ from playbooks.outside.replicas import odd_replicas
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
 from playbooks.runs.outcome import StepClock, StepOutcome
-from playbooks.runs.procedures import summary_metrics
+from playbooks.runs.procedures import load_note, summary_metrics
 from playbooks.steps import models
 from playbooks.steps.metrics import LOAD_FACTS
 
@@ -62,13 +62,14 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         "odd_replicas": odd,
     }
     live = sum(seen.source.state == "live" for seen in series)
-    note = f"{summary['requests']['sent']} requests, {live} live snapshots"
     metrics = summary_metrics(summary) | facts
     report = {"load": summary, "snapshots": len(series), "live": live}
     has_page = first.source.state == "live" or live
     silent = mostly_empty(result.records)
     doubts = tuple(why for why in (stopped, silent, None if has_page else NO_PAGE) if why)
-    return StepOutcome(metrics, note, report, result.interrupted, _not_told(metrics), doubts)
+    return StepOutcome(
+        metrics, load_note(metrics), report, result.interrupted, _not_told(metrics), doubts
+    )
 
 
 def _replicas(site: UrlSite, tripped: str | None) -> tuple[tuple[str, ...] | None, str | None]:

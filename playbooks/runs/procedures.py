@@ -51,12 +51,18 @@ def run_load(site: Site, params: models.LoadStep, clock: StepClock) -> StepOutco
     curve = found.facts["curve"]
     metrics = summary_metrics(found.summary) | found.facts
     metrics["knee"] = curve.knee if curve is not None else None
-    t, rows = found.summary["throughput"], found.facts["mean_running"]
-    note = f"{found.facts['requests']} requests, {t['output_tok_s']:.0f} output tok/s"
-    note += "" if rows is None else f", {rows:.1f} rows"
+    note = load_note(metrics)
     report = {"load": found.summary, "stages": found.stages, "parts": found.parts,
               "curve": curve.points if curve is not None else None}  # fmt: skip
     return StepOutcome(metrics, note, report, found.interrupted)
+
+
+def load_note(metrics: Mapping[str, Any]) -> str:
+    """In a line: what was sent, how fast, and what ran together."""
+    rows, speed = metrics.get("mean_running"), metrics["output_tok_s"]
+    return f"{metrics['requests']} requests, {speed:.0f} output tok/s" + (
+        "" if rows is None else f", {rows:.1f} rows"
+    )
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from playbooks.checkup.site import Site
@@ -18,6 +18,7 @@ from playbooks.runs.gates import NOT_TOLD, worst
 from playbooks.runs.options import CheckOptions
 from playbooks.runs.spec import Playbook, PlaybookStep
 from playbooks.runs.view import View
+from playbooks.steps.registry import STEP_TYPES
 
 SCHEMA = 1
 NOT_AVAILABLE, SKIPPED, ERROR, INTERRUPTED = "not available", "skipped", "error", "interrupted"
@@ -74,8 +75,20 @@ class CheckState:
         planned = self.view.planned(self.done, self.evidence)
         if planned:
             planned |= {fact for fact in UNPLANNED if getattr(self.evidence, fact) is not None}
-        found = diagnose(self.evidence, planned)
+        found = [self._with_reasons(one) for one in diagnose(self.evidence, planned)]
         return found if planned else [finding for finding in found if finding.is_problem]
+
+    def _with_reasons(self, finding: Finding) -> Finding:
+        """Of evidence that is missing: which steps lack it, and why."""
+        left, told = set(finding.missing), []
+        for row in self.rows:
+            names = [name for name in STEP_TYPES[row["kind"]].facts if name in left]
+            ran = any(value is not None for value in row["metrics"].values())
+            if names:
+                told.append(f"{row['id']} did not measure {', '.join(names)}" if ran
+                            else f"{row['id']} measured nothing: {row['reason']}")  # fmt: skip
+            left.difference_update(names)
+        return replace(finding, evidence=tuple(told)) if told else finding
 
     def verdict(self, findings: Sequence[Finding]) -> str:
         verdicts = [str(COUNTS_AS.get(row["verdict"], row["verdict"])) for row in self.rows

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from playbooks.reports.document import Column, Document, Table, percent, plain, whole
+from playbooks.reports.document import Column, Document, Table, percent, plain, rate, whole
+from playbooks.reports.documents.canary import canary_document
+from playbooks.reports.documents.checklist import checklist_document
+from playbooks.reports.documents.compare import compare_document
+from playbooks.reports.documents.measured import profile_document, sweep_document
 from playbooks.reports.documents.parts import doubts, host_line
+from playbooks.reports.documents.quality import quality_document
 
 SECONDS = Column("seconds", whole, True)
 
@@ -29,8 +36,8 @@ def check_document(report: dict[str, Any]) -> Document:
     return Document(
         f"{report['title']}: {verdict}",
         lead,
-        tables=[_steps(report), *_findings(report), *_gates(report), *_metrics(report),
-                *_inside(report)],
+        tables=[_steps(report), *_findings(report), *_gates(report), *_inside(report),
+                *_metrics(report)],
         sentences=[_words(finding) for finding in report["findings"]],
         warnings=warnings,
         rows=report["steps"],
@@ -38,9 +45,41 @@ def check_document(report: dict[str, Any]) -> Document:
 
 
 def _inside(report: dict[str, Any]) -> list[Table]:
-    """What a soak found: more than its metrics tell."""
-    soaks = [row["report"] for row in report["steps"] if row["kind"] == "soak" and row["report"]]
-    return [table for soak in soaks if "held" in soak for table in soak_document(soak).tables]
+    """What steps found: more than their metrics tell."""
+    return [
+        replace(table, title=f"{row['id']}: {table.title[:1].lower()}{table.title[1:]}")
+        for row in report["steps"]
+        if row["report"]
+        for table in _of_step(row["kind"], row["report"])
+        if table.rows
+    ]
+
+
+def _of_step(kind: str, found: dict[str, Any]) -> Sequence[Table]:
+    """Reports of the commands' own kinds, and those of steps at a URL."""
+    match found.get("kind"):
+        case "profile":
+            return profile_document(found).tables
+        case "sweep":
+            return sweep_document(found).tables
+        case "canary":
+            return canary_document(found).tables[:2]
+        case "quality" if "gates" in found:  # a probe has none
+            return quality_document(found).tables[:2]
+        case "compare":
+            return compare_document(found).tables[:1]
+        case "checklist":
+            return checklist_document(found).tables
+        case "soak":
+            return soak_document(found).tables
+    return [_rungs(found["points"])] if kind == "sweep" and "points" in found else []
+
+
+def _rungs(points: Sequence[dict[str, Any]]) -> Table:
+    columns = [Column("users", whole, True), Column("tok/s", rate, True),
+               Column("lost to the machine", percent, True)]  # fmt: skip
+    rows = [[point["users"], point["output_tok_s"], point["lost"]] for point in points]
+    return Table("Closed loops", columns, rows)
 
 
 def _steps(report: dict[str, Any]) -> Table:

@@ -36,6 +36,20 @@ def sweep_report():
     }  # fmt: skip
 
 
+def check_report(*found):
+    """Of a playbook of sweeps with these reports."""
+    steps = [
+        {"id": f"step{n}", "kind": "sweep", "verdict": "pass", "seconds": 1.0, "reason": "",
+         "gates": [], "metrics": {"knee": 4}, "report": report}
+        for n, report in enumerate(found, 1)
+    ]  # fmt: skip
+    return {
+        "schema": 1, "kind": "check", "title": "Mine", "state": "done", "view": "outside",
+        "target": {"url": "http://host:8000"}, "started": "today", "seconds": 2.0, "fault": None,
+        "verdict": "pass", "blind_spots": [], "withheld": [], "findings": [], "steps": steps,
+    }  # fmt: skip
+
+
 class Links(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -70,6 +84,14 @@ def test_json_lines_have_one_entry_each():
     rows = [json.loads(line) for line in as_jsonl(sweep_report()).splitlines()]
     assert [row["batch"] for row in rows] == [1, 2, 4, 8]
     assert {(row["kind"], row["schema"]) for row in rows} == {("sweep", 1)}
+
+
+def test_a_check_shows_what_its_steps_found_inside_and_at_a_url():
+    rungs = [{"users": n, "output_tok_s": 10.0 * n, "lost": 0.02} for n in (1, 2)]
+    text = as_markdown(check_report(sweep_report(), {"points": rungs, "knee": 4}, None))
+    assert "## step1: batch sizes" in text and "| 8 | 80.0 |" in text
+    assert "## step2: closed loops" in text and "| 2 | 20.0 | 2.0% |" in text
+    assert "## step3" not in text and "| step3 | knee | 4 |" in text
 
 
 def test_markdown_tables_have_as_many_cells_everywhere():

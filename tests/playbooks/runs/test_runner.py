@@ -15,7 +15,8 @@ import pytest
 from checkups import tiny_config, tiny_folder
 from engine.errors import ConfigError, EngineError
 from engine.execution.load import load_model
-from playbooks.checkup.site import Site
+from engine.observing.host.witness import silent
+from playbooks.checkup.site import Alteration, Site
 from playbooks.optlog import OptLog
 from playbooks.outside.site import UrlSite
 from playbooks.runs import events, procedures, spec
@@ -91,8 +92,9 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(model):
+    """On a host that tells nothing: what else this machine does is blamed for nothing."""
     config = tiny_config(model)
-    return Site(config, load_model(config))
+    return Site(config, load_model(config), Alteration(look=silent))
 
 
 def book(text=FOUR):
@@ -166,7 +168,10 @@ def test_a_fault_fails_and_is_named_first(site):
 
 @pytest.mark.parametrize("name", ["kv_limited_share", "growth", "error_rate", "mixed_answers"])
 def test_a_withheld_metric_makes_it_inconclusive(site, name):
-    report = run_playbook(book(TINY), site, CheckOptions(withheld=(name,), log=False))
+    def run():
+        return run_playbook(book(TINY), site, CheckOptions(withheld=(name,), log=False))
+
+    report = undisturbed(run, lambda report: report["verdict"] == "inconclusive")
     assert report["verdict"] == "inconclusive"
     gates = {g["metric"]: g["verdict"] for row in report["steps"] for g in row["gates"]}
     missing = [name for f in report["findings"] for name in f["missing"]]
@@ -179,6 +184,23 @@ def test_what_nothing_looks_at_cannot_be_withheld(site):
         run_playbook(book(TINY), site, CheckOptions(withheld=("ttft_p99_ms",)))
     with pytest.raises(ConfigError, match="embedded engine only"):
         run_playbook(book(), UrlSite("http://localhost:9"), CheckOptions(inject="leak_pages"))
+
+
+def test_evidence_that_is_missing_says_which_step_lacks_it_and_why(site, monkeypatch):
+    stub(monkeypatch, soak=soak_leaves(0))
+    text = """
+        [[steps]]
+        kind = "profile"
+        [[steps]]
+        kind = "soak"
+        when = "steps.profile.step_ms > 0"
+    """
+    report = run_playbook(book(text), site, CheckOptions(log=False))
+    (finding,) = report["findings"]
+    assert finding["missing"] == ["growth"]
+    assert finding["evidence"] == [
+        "soak measured nothing: its condition cannot be known: steps.profile.step_ms > 0"
+    ]
 
 
 # --- going on and stopping -------------------------------------------------------------------
