@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from console.commands.engine_flags import EngineFlags
+from console.commands.forecast_run import forecast_run
 from console.commands.forecast_score import forecast_score
 from console.commands.options import Api, Target, Token, command_options
 from console.commands.output import Output
@@ -30,6 +31,7 @@ def forecast() -> None:
     """A group, however many commands it has."""
 
 
+forecast_app.command("run")(forecast_run)
 forecast_app.command("score")(forecast_score)
 
 

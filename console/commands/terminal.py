@@ -6,8 +6,9 @@ steer the terminal. Nothing is cut: where a table needs more than the width, its
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,10 +16,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from console.renderables.plot import curve, stacked
+from console.renderables.plot import DOTS, curve, stacked
 from playbooks.optlog import Record
 from playbooks.optlog.page import Bullets, Heading, Paragraph, page
-from playbooks.reports.document import Chart, Document, Facts, Line, Table
+from playbooks.reports.document import Chart, Document, Facts, Table
 from playbooks.reports.documents import document
 from playbooks.reports.text import clean
 
@@ -151,18 +152,15 @@ def _styled(cell: str) -> Text:
 
 def chart_lines(chart: Chart, width: int) -> list[str]:
     """Every curve of a chart, with a word on what stands upright in it."""
-    return [line for one in chart.lines for line in _curve(chart, one, width)]
-
-
-def _curve(chart: Chart, line: Line, width: int) -> Iterator[str]:
     drawn = curve(
-        [*map(chart.along, chart.x)], line.y, width, PLOT_HEIGHT, chart.show,
-        [(chart.along(at), text) for at, text in chart.labels],
+        [*map(chart.along, chart.x)], [line.y for line in chart.lines], width, PLOT_HEIGHT,
+        chart.show, [(chart.along(at), text) for at, text in chart.labels],
         [chart.along(at) for _, at in chart.marks],
     )  # fmt: skip
-    if drawn:
-        marks = ", ".join(chart.mark(*mark) for mark in chart.marks)
-        name = f", {line.name}" if len(chart.lines) > 1 else ""
-        title = f"{chart.title}{name} over {chart.x_label}"
-        yield from ("", f"{title}{' ┊ ' + marks if marks else ''}")
-        yield from drawn
+    if not drawn:
+        return []
+    marks = ", ".join(chart.mark(*mark) for mark in chart.marks)
+    names = [f"{dot} {line.name}" for dot, line in zip(itertools.cycle(DOTS), chart.lines)]
+    legend = ["   ".join(names)] if len(names) > 1 else []
+    title = f"{chart.title} over {chart.x_label}{' ┊ ' + marks if marks else ''}"
+    return ["", title, *legend, *drawn]

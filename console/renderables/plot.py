@@ -6,29 +6,30 @@ import itertools
 from collections.abc import Callable, Sequence
 
 Show = Callable[[float], str]
-DOT, TRACE, MARK = "●", "·", "┊"
+DOTS, TRACE, MARK = "●○◆◇▲△", "·", "┊"
+"""A dot for each curve of a chart."""
 SHADES = "█▓▒░▞▚▘▗▖▝"
 """One for each part of a bar, again from the first when they run out."""
 
 
 def curve(
     x: Sequence[float],
-    y: Sequence[float | None],
+    lines: Sequence[Sequence[float | None]],
     width: int,
     height: int,
     show: Show,
     labels: Sequence[tuple[float, str]],
     marks: Sequence[float] = (),
 ) -> list[str]:
-    """Dots joined by a trace; `x`, `labels` and `marks` (which stand upright) lie from 0 to 1 along
-    the x axis; y starts at zero.
+    """Dots joined by a trace, for each of `lines`; y starts at zero. `x`, `labels` and `marks`
+    (they stand upright) lie from 0 to 1 along the x axis.
 
     `height` rows of curve, then the axis and its labels. Empty without a known y.
     """
-    known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
-    if not known:
+    known = [[(a, b) for a, b in zip(x, y, strict=True) if b is not None] for y in lines]
+    if not any(known):
         return []
-    top = max(b for _, b in known) or 1.0
+    top = max(b for points in known for _, b in points) or 1.0
     beside = {0: show(top), (height - 1) // 2: show(top / 2), height - 1: show(0)}
     margin = max(map(len, beside.values()))
     room = max(width - margin - 2, 10)
@@ -43,9 +44,11 @@ def curve(
     for mark in marks:
         for line in grid:
             line[column(mark)] = MARK
-    _trace(grid, [(column(a), b) for a, b in known], row)
-    for a, b in known:
-        grid[row(b)][column(a)] = DOT
+    for points in known:
+        _trace(grid, [(column(a), b) for a, b in points], row)
+    for points, dot in reversed(list(zip(known, itertools.cycle(DOTS)))):
+        for a, b in points:
+            grid[row(b)][column(a)] = dot
     body = [f"{beside.get(i, ''):>{margin}} │{''.join(line)}" for i, line in enumerate(grid)]
     return [line.rstrip() for line in [*body, *_axis(labels, column, margin, room)]]
 

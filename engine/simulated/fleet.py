@@ -64,9 +64,17 @@ class Fleet:
     """
 
     def __init__(
-        self, make: MakeReplica, router: Router, size: int, block_tokens: int = 512
+        self,
+        make: MakeReplica,
+        router: Router,
+        size: int,
+        block_tokens: int = 512,
+        arrival_ns: int = 0,
     ) -> None:
-        self._make, self._router, self._block_tokens = make, router, block_tokens
+        """`block_tokens`: of the parts that a prefix is told in; `arrival_ns`: from a request's
+        arrival until it is in the engine's queue."""
+        self._make, self._router = make, router
+        self._block_tokens, self._arrival_ns = block_tokens, arrival_ns
         self.members: list[Member] = []
         """Those that take requests, or will."""
         self._leaving: list[Member] = []
@@ -91,7 +99,9 @@ class Fleet:
             self.outcomes.append(Outcome(at_s, UNSERVED, prompt_tokens=len(prompt)))
             return
         member = self._router.choose(ready, now, prefix or ())
-        request = member.replica.submit(prompt, _ends_after(output), at=self._ns(at_s))
+        request = member.replica.submit(
+            prompt, _ends_after(output), at=self._ns(at_s), tokenize_ns=self._arrival_ns
+        )
         member.take()
         request.stream.listen(None, partial(self._ended, member, request, at_s))
 
@@ -115,13 +125,18 @@ class Fleet:
             )
         )
 
-    def drop_waiting(self) -> int:
-        """Forget those that have not begun; how many. They leave no outcome."""
-        self._drops, dropped = True, 0
+    def drop_waiting(self, share: float = 1.0) -> int:
+        """Forget that share of those that have not begun, evenly; how many. They leave no
+        outcome."""
+        self._drops, dropped, due = True, 0, 0.0
         for member in self.members:
             loop = member.replica.loop
             for request in list(loop.open.values()):
-                if request.status in (Status.NEW, Status.WAITING):
+                if request.status not in (Status.NEW, Status.WAITING):
+                    continue
+                due += share
+                if due >= 1:
+                    due -= 1
                     loop.finish(request, FinishReason.CANCELLED)
                     dropped += 1
         self._drops = False

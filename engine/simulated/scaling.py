@@ -32,6 +32,10 @@ class Scaling:
                 f"{self.least} to {self.most}"
             )
 
+    def within(self, count: int) -> int:
+        """The nearest number of replicas that it allows."""
+        return min(max(count, self.least), self.most)
+
 
 class Autoscaler:
     """A Scaling at work: asked every `every_s`, with what it has seen before."""
@@ -46,7 +50,7 @@ class Autoscaler:
         ratio = outstanding / (rule.aim * size) if size else math.inf
         near = abs(ratio - 1) <= TOLERANCE
         asked = size if near else math.ceil(outstanding / rule.aim)
-        asked = min(max(asked, rule.least), rule.most)
+        asked = rule.within(asked)
         self._wanted.append((now_s, asked))
         while self._wanted[0][0] < now_s - rule.hold_s:
             self._wanted.popleft()

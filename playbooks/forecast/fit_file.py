@@ -125,6 +125,11 @@ class Fit:
             )
         return pages
 
+    def fits(self, config: EngineConfig) -> bool:
+        """It is of the engine that has these settings."""
+        before = self.config
+        return all(getattr(before, name) == getattr(config, name) for name in FIXED)
+
     def refuse(self, config: EngineConfig) -> None:
         """Raises ConfigError for settings that another fit is needed for."""
         before = self.config

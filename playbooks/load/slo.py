@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from engine.errors import ConfigError
-from playbooks.load.record import RequestRecord
 
 UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0}
+
+
+class Timed(Protocol):
+    """A completed request, measured or simulated."""
+
+    @property
+    def ttft_ms(self) -> float | None: ...
+    @property
+    def tpot_ms(self) -> float | None: ...
+    @property
+    def e2e_ms(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -19,8 +30,8 @@ class Slo:
     tpot: float | None = None
     e2e: float | None = None
 
-    def met(self, record: RequestRecord) -> bool:
-        """By a completed request. What is not defined for it (TPOT of one token) is met."""
+    def met(self, record: Timed) -> bool:
+        """What is not defined for it (TPOT of one token) is met."""
         values = (record.ttft_ms, record.tpot_ms, record.e2e_ms)
         limits = (self.ttft, self.tpot, self.e2e)
         return all(

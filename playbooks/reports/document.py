@@ -152,6 +152,8 @@ class Document:
     full: Table | None = None
     """The result with every column, for files: CSV, Markdown and HTML. None: the first table."""
     charts: list[Chart] = field(default_factory=list)
+    more_charts: list[Chart] = field(default_factory=list)
+    """Those that a reader at a terminal does without."""
     bars: list[Bars] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)

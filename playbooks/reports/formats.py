@@ -107,7 +107,7 @@ def markdown_rows(table: Table) -> Iterator[str]:
 def as_svg(report: dict[str, Any]) -> str:
     """Its charts, one below the other. Raises ConfigError for a report that has none."""
     doc = document(report)
-    drawn = [*map(bars_svg, doc.bars), *map(chart_svg, doc.charts)]
+    drawn = [*map(bars_svg, doc.bars), *map(chart_svg, (*doc.charts, *doc.more_charts))]
     if not drawn:
         raise ConfigError(f"a {report.get('kind')} report has no chart to draw")
     return stacked(drawn, STYLE)
@@ -138,7 +138,7 @@ def _html_blocks(doc: Document) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li>{html(text)}</li>" for text in doc.sentences) + "</ul>"
     for bars in doc.bars:
         yield bars_svg(bars)
-    for chart in doc.charts:
+    for chart in (*doc.charts, *doc.more_charts):
         yield f"<h2>{html(chart.title)}</h2>{chart_svg(chart)}"
     for table in _all_tables(doc):
         yield f"<h2>{html(table.title)}</h2>{html_table(table)}"

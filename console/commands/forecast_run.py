@@ -1,0 +1,64 @@
+"""`evewatch forecast run`: the coming days through the engine's own scheduler, in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from console.commands.engine_flags import EngineFlags
+from console.commands.options import Target, command_options
+from console.commands.output import Output
+from console.commands.step_options import step_options
+from console.exits import Exit
+from playbooks.steps.forecast import ForecastStep
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig
+    from playbooks.forecast.fit_file import Fit
+
+OF_VERDICT = {"holds": Exit.PASSED, "fails": Exit.GATE_FAILED, "uncertain": Exit.INCONCLUSIVE}
+
+
+@command_options(logs=True, also=(".svg",))
+@step_options(ForecastStep)
+def forecast_run(
+    engine: EngineFlags, output: Output, step: ForecastStep, target: Target = "embedded"
+) -> None:
+    """Does the coming traffic fit? Nothing is sent to any engine; it needs `forecast fit`.
+
+    Exit code 1: the objective is missed, 3: on some plausible days only.
+    """
+    from console.recording.past import read_past
+    from playbooks.forecast.asked import question_of, traffic_of
+    from playbooks.forecast.asked_traffic import outlook_of
+    from playbooks.forecast.record import of_forecast
+    from playbooks.forecast.report import report_of
+    from playbooks.forecast.run import run_forecast
+
+    fit, config = _engine(engine, step.fit, target)
+    outlook = outlook_of(traffic_of(step), read_past)
+    question = question_of(step, outlook, fit, config)
+    with output.progress("courses") as progress:
+        found = run_forecast(question, progress)
+    report = report_of(question, found, outlook)
+    output.finish(report, keep=True, log=lambda files: of_forecast(report, files))
+    if report["verdict"] != "holds":
+        raise typer.Exit(OF_VERDICT[report["verdict"]])
+
+
+def _engine(engine: EngineFlags, file: str | None, target: str) -> tuple[Fit, EngineConfig]:
+    """The fit and the settings of what there is."""
+    from playbooks.forecast.asked import own_fit
+    from playbooks.forecast.fit_file import load, url_path
+
+    if file is None and target == "embedded":
+        config = engine.config()
+        return own_fit(config), config
+    if file is None:
+        from engine.remote.address import shown
+
+        file = str(url_path(shown(target)))
+    fit = load(Path(file))
+    return fit, fit.config.with_(**engine.given)

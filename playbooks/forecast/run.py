@@ -1,0 +1,194 @@
+"""A forecast: every scenario on every plausible day, and the smallest fleet; on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from playbooks.forecast.course import Scenario, World, capacity, hours_of, run_whole
+from playbooks.forecast.figures import CourseFigures, figures_of
+from playbooks.forecast.smallest import Search
+from playbooks.forecast.traffic import Traffic
+from playbooks.forecast.typical import Sampling, run_typical
+from playbooks.load.slo import Slo
+from playbooks.steps import Progress
+
+WHOLE_S = 150_000.0
+"""Replica-seconds that are simulated one by one; of more, windows stand for the rest."""
+PART = 4
+"""Replicas of a larger fleet that are simulated, in windows."""
+LEAST_WARM_S, MOST_WARM_S = 20.0, 300.0
+ALONE = 20_000
+"""Requests that are sooner simulated here than given to other processes."""
+BATCH = 6
+"""Hours that one search for the smallest fleet goes through, one after the other."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked."""
+
+    days: Sequence[Traffic]
+    """Plausible courses of the same period."""
+    scenarios: Sequence[Scenario]
+    """The first is what there is; the others are what could be."""
+    slo: Slo = field(default_factory=Slo)
+    target: float = 0.99
+    """Share of the requests that are to meet it."""
+    smallest: bool = True
+    window_s: float | None = None
+    """Seconds of each hour that are simulated; 3600: all. None: as many as the size allows."""
+    seed: int = 0
+
+    @property
+    def start(self) -> datetime:
+        return self.days[0].start
+
+    @property
+    def seconds(self) -> float:
+        return self.days[0].seconds
+
+    def worlds(self) -> list[World]:
+        """Each day with engines of another speed: as far off the fit as runs are."""
+        count = len(self.days)
+        places = (np.random.default_rng([self.seed, 1]).permutation(count) + 0.5) / count
+        speeds = np.exp(self.scenarios[0].fit.drift * norm.ppf(places)).tolist()
+        return [World(day, speeds[i], self.seed * 1000 + i) for i, day in enumerate(self.days)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it."""
+
+    able: list[float]
+    """Of each scenario: requests/s of one replica that always has more to do."""
+    samplings: list[Sampling | None]
+    days: list[list[CourseFigures]]
+    """Of each scenario, of each day."""
+    smallest: list[int | None] | None
+    """Replicas for each hour; None: not asked for."""
+
+
+def run_forecast(
+    question: Question, progress: Progress = lambda *_: None, workers: int | None = None
+) -> Found:
+    """Raises ConfigError. `workers`: processes; 1: this one alone; None: one a core where there is
+    much to do."""
+    for scenario in question.scenarios:
+        scenario.fit.refuse(scenario.config)
+    worlds = question.worlds()
+    able = [capacity(s, question.days[0]) for s in question.scenarios]
+    samplings = [sampling_of(question, s, able[i]) for i, s in enumerate(question.scenarios)]
+    asked = _Asked(question, worlds, able, samplings)
+    courses = [partial(_course, s, w) for s in range(len(able)) for w in range(len(worlds))]
+    hours = range(0, hours_of(question.seconds), BATCH) if question.smallest else ()
+    searches = [partial(_search, hour) for hour in hours]
+    if workers is None and _requests(asked) < ALONE:
+        workers = 1
+    with _workers(asked, workers) as run:
+        done = _counted(run([*courses, *searches]), len(courses) + len(searches), progress)
+        days = [[next(done) for _ in worlds] for _ in able]
+        found = [hour for hours in done for hour in hours] if question.smallest else None
+    return Found(able, samplings, days, found)
+
+
+def sampling_of(question: Question, scenario: Scenario, able: float) -> Sampling | None:
+    """How much of it is simulated; None: all."""
+    most = scenario.replicas if scenario.scaling is None else scenario.scaling.most
+    asked, days = question.window_s, len(question.days)
+    whole = asked is None and most * question.seconds * days <= WHOLE_S
+    if whole or (asked is not None and asked >= 3600):
+        return None
+    typical = scenario.config.max_batch / able
+    """Seconds that a request takes in a full batch, by Little's law."""
+    warm = min(max(typical, LEAST_WARM_S), MOST_WARM_S)
+    return Sampling(PART, min(asked or 2 * warm, 3600 - warm), warm)
+
+
+def _requests(asked: _Asked) -> float:
+    """About so many are simulated."""
+    question, found = asked.question, 0.0
+    hours = range(hours_of(question.seconds))
+    offered = sum(d.rate(hour * 3600.0) for d in question.days for hour in hours)
+    for sampling in asked.samplings:
+        found += offered * (
+            min(question.seconds, 3600.0) if sampling is None else sampling.window_s
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every process is given once."""
+
+    question: Question
+    worlds: list[World]
+    able: list[float]
+    samplings: list[Sampling | None]
+
+
+def _course(scenario: int, world: int, asked: _Asked) -> CourseFigures:
+    question, sampling = asked.question, asked.samplings[scenario]
+    given = question.scenarios[scenario], asked.worlds[world], asked.able[scenario]
+    if sampling is None:
+        course = run_whole(*given)
+    else:
+        course = run_typical(*given, sampling, (world + 0.5) / len(asked.worlds))
+    return figures_of(course, question.slo)
+
+
+def _search(first: int, asked: _Asked) -> list[int | None]:
+    question = asked.question
+    search = Search(
+        question.scenarios[0], asked.worlds, asked.able[0], question.slo, question.target
+    )
+    last = min(first + BATCH, hours_of(question.seconds))
+    return [search.smallest(hour) for hour in range(first, last)]
+
+
+# --- processes ----------------------------------------------------------------------------
+
+_asked: _Asked | None = None
+
+
+def _begin(asked: _Asked) -> None:
+    global _asked
+    _asked = asked
+
+
+def _do(job: Callable[[_Asked], Any]) -> Any:
+    assert _asked is not None, "a worker begins with what is asked"
+    return job(_asked)
+
+
+@contextmanager
+def _workers(asked: _Asked, count: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Something that does jobs and gives their results in order."""
+    count = count or len(os.sched_getaffinity(0))
+    if count == 1:
+        yield lambda jobs: (job(asked) for job in jobs)
+        return
+    context = get_context("spawn")  # a fork of a process with threads can hang
+    with ProcessPoolExecutor(count, context, _begin, (asked,)) as pool:
+        try:
+            yield partial(pool.map, _do)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _counted(results: Iterator[Any], total: int, progress: Progress) -> Iterator[Any]:
+    progress(0, total)
+    for i, result in enumerate(results, 1):
+        progress(i, total)
+        yield result
