@@ -1,17 +1,23 @@
 """Profiles: stages that add up, kernels that are found, and words for what is hot."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.observing.host import HostEvidence
 from engine.request import STAGES, Stamps
 from kernels import dispatch
 from model_files import write_hf
+from playbooks.checkup.site import Site
+from playbooks.measure import profile
 from playbooks.measure.kernel_timer import TimedOps
 from playbooks.measure.profile import hot_spots, run_profile
+from playbooks.runs import procedures
+from playbooks.runs.outcome import StepClock
 from playbooks.steps.models import ProfileStep
 from report_schemas import violations
 
@@ -111,3 +117,27 @@ def test_timed_operations_compute_what_the_backend_does():
     spent = ops.spent_ms()
     assert spent["rowwise"] > 0
     assert spent["gemm"] == 0
+
+
+BUSY = HostEvidence(4.0, cores=2, cpu_s=2.0, wait_s=2.0, others_s=2.0)
+QUIET = HostEvidence(4.0, cores=2, cpu_s=4.0, wait_s=0.0, others_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "doubted"), [((QUIET,), False), ((BUSY, QUIET), False), ((BUSY, BUSY), True)]
+)
+def test_what_lost_too_much_is_measured_once_more_and_then_in_doubt(
+    folder, monkeypatch, hosts, doubted
+):
+    left, real = list(hosts), profile.run_trial
+
+    def trial(*arguments):
+        return replace(real(*arguments), host=left.pop(0))
+
+    monkeypatch.setattr(profile, "run_trial", trial)
+    site, step = Site(config(folder, "reference")), ProfileStep("closed:4", LENGTHS, 12)
+    outcome = procedures.run_profile(site, step, StepClock())
+    assert not left
+    assert bool(outcome.doubts) is doubted
+    assert not doubted or outcome.doubts[0].startswith("marked: lost")
+    assert outcome.metrics["decode_share"] > 0
