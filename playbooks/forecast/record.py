@@ -43,7 +43,7 @@ def _how(report: Report, first: Report) -> dict[str, Any]:
     return {
         "command": "forecast run",
         "period": f"{report['seconds'] / 3600:g} h from {report['start']}",
-        "traffic": report["traffic"],
+        "traffic": {key: report["traffic"].get(key) for key in ("level", "bursts", "lengths")},
         "plausible days": report["days"],
         "seed": report["seed"],
         "objective": report["objective"],

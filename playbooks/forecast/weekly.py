@@ -114,6 +114,8 @@ def left_out_errors(rates: np.ndarray, labels: np.ndarray, weekend: Set[int]) ->
             continue
         week = learn(np.where(inside, np.nan, rates), labels, weekend)
         expected = week.then(labels, len(labels))[inside]
+        if np.isnan(expected).any():  # it was all that its week had
+            continue
         found.append(np.log((rates[inside] + HALF_COUNT) / (expected + HALF_COUNT))[:DAY])
     return np.array(found).reshape(len(found), DAY)
 

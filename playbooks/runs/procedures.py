@@ -16,6 +16,7 @@ from engine.errors import ConfigError
 from playbooks.checkup.site import Site
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.steps import models
+from playbooks.steps.forecast import ForecastStep
 
 
 def run_environment(site: Site, params: models.EnvironmentStep, clock: StepClock) -> StepOutcome:
@@ -174,6 +175,12 @@ def run_faults(site: Site, params: models.FaultsStep, clock: StepClock) -> StepO
     alarms = sum(not row["found"] for row in report["rows"] if not row["fault"])
     note = f"{len(report['rows'])} runs, missed: {', '.join(missed) or 'none'}"
     return StepOutcome({"missed": len(missed), "false_alarms": alarms}, note, report)
+
+
+def run_forecast(site: Site, params: ForecastStep, clock: StepClock) -> StepOutcome:
+    from playbooks.forecast.step import embedded_fit, forecast_outcome
+
+    return forecast_outcome(params, embedded_fit(site, params, clock), site.config, clock)
 
 
 def run_checklist(site: Site, params: models.ChecklistStep, clock: StepClock) -> StepOutcome:

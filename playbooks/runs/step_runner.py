@@ -42,6 +42,9 @@ class StepRunner:
                 return INCONCLUSIVE, f"its condition cannot be known: {step.when.text}"
             if not holds:
                 return SKIPPED, f"its condition does not hold: {step.when.text}"
+        needs = step.type.needs
+        if needs is not None and getattr(step.parameters, needs) is None:
+            return SKIPPED, f"nothing to do without --with {step.id}.{needs}=…"
         if isinstance(self._check.target, UrlSite) and not step.type.on_url:
             return NOT_AVAILABLE, "it needs the inside of the engine, and the target is a URL"
         return None

@@ -129,6 +129,17 @@ CANARY: Metrics = {
     "rollback_ms": "from the decision to roll back to the last request that the candidate got",
     "rollback_idle_ms": "from that decision to the end of its last request",
 }
+FORECAST: Metrics = {
+    "holds_share": "of the plausible days, those that hold the objective and never saturate",
+    "saturated_share": "of the plausible days, those that saturate",
+    "good_share": "of the requests, those within the objective",
+    "good_share_low": "the same on a bad day: one of ten is worse",
+    "budget_spent": "of the requests that may miss the objective, the share that does",
+    **{f"{name}_p99_ms": f"{name.upper()} p99, milliseconds" for name in ("ttft", "tpot", "e2e")},
+    "kv_usage": "of the pages, most that are held",
+    "replicas_needed": "that hold the objective in every hour",
+    "replicas_missing": "the same, beyond those that there are",
+}
 CHECKLIST: Metrics = {
     "failed_items": "items that fail",
     "warned_items": "items that warn",

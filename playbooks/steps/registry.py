@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from playbooks.steps import metrics, models
+from playbooks.steps import forecast, metrics, models
 from playbooks.steps.fields import resolve
 
 EMBEDDED, URL = "playbooks.runs.procedures", "playbooks.outside"
@@ -22,6 +22,8 @@ class StepType:
     """Of the metrics, those that a diagnosis needs from this step."""
     on_url: bool = False
     """It runs against an engine at a URL too; others need the inside of the engine."""
+    needs: str | None = None
+    """A parameter without which there is nothing to do: the step is skipped."""
 
     def procedure(self, at_url: bool = False) -> Callable[..., Any]:
         """`run(site, parameters, clock) -> StepOutcome`; torch is loaded here and not before."""
@@ -51,6 +53,9 @@ STEP_TYPES: dict[str, StepType] = {
                  models.FaultsStep, metrics.FAULTS),
         StepType("canary", "a candidate beside the baseline, with more of the traffic stage by "
                  "stage", models.CanaryStep, metrics.CANARY, on_url=True),
+        StepType("forecast", "plausible courses of the coming traffic through the engine's own "
+                 "scheduler, in virtual time", forecast.ForecastStep, metrics.FORECAST, on_url=True,
+                 needs="history"),
         StepType("checklist", "the automatic items of a checklist, answered under a small load",
                  models.ChecklistStep, metrics.CHECKLIST, on_url=True),
     )

@@ -186,6 +186,12 @@ def test_intervals_hold_what_they_say(weeks):
     assert any("days left out" in note for note in outlook.assumptions) == (weeks == 1)
 
 
+@pytest.mark.parametrize("days", [7, 8, 9, 13])
+def test_plausible_days_of_short_histories_are_known_in_every_hour(days):
+    outlook = make_outlook(with_noise(days, seed=days))
+    assert np.isfinite(outlook.errors).all()
+
+
 def test_plausible_days_differ_as_much_as_the_past_did():
     outlook = make_outlook(with_noise(28, 1), days=1)
     levels = np.log([np.mean(one.rates) for one in outlook.plausible(40, seed=3)])
