@@ -30,6 +30,7 @@ from engine.models import LoadedModel
 from playbooks.forecast.fit import fit_of, run_fit
 from playbooks.forecast.fit_file import Fit, load
 from playbooks.forecast.fit_report import fit_report
+from playbooks.forecast.fitting import predict
 from playbooks.forecast.ladder import rungs
 from playbooks.forecast.step_log import StepLog
 from playbooks.forecast.virtual_load import run_virtual_load
@@ -84,7 +85,7 @@ SCENARIOS = (
     Scenario("plain", "lognormal:64,16"),
     Scenario("shared prefix", "lognormal:120,16", shared=96),
     Scenario("preemption", "lognormal:32,40", {"kv_memory": 23 << 20}),
-    Scenario("moving cap", "lognormal:48,20", {"dynamic_batch": True, "tpot_objective_ms": 120.0}),
+    Scenario("moving cap", "lognormal:48,20", {"dynamic_batch": True, "tpot_objective_ms": 30.0}),
     Scenario("bursts (CV 3)", "lognormal:64,16", cv=3.0),
 )
 
@@ -117,7 +118,7 @@ class Work:
         if scenario.name not in known:
             print(f"capacity of {scenario.name}", flush=True)
             spec = scenario.spec(Closed(2 * BASE.max_batch), CAPACITY_S, seed=77)
-            result, _ = self.measured(scenario.config, spec)
+            result = self.measured(scenario.config, spec).result
             known[scenario.name] = summarize(result)["throughput"]["requests_s"]
             path.write_text(json.dumps(known))
         return known[scenario.name]
@@ -131,22 +132,33 @@ class Work:
             file.write(json.dumps(run) + "\n")
 
 
-def measured(config: EngineConfig, spec: LoadSpec) -> tuple[LoadResult, float]:
-    """On the engine itself; and the share of the machine that others took."""
+@dataclass
+class Measured:
+    """A load on the engine itself."""
+
+    result: LoadResult
+    log: StepLog
+    preemptions: int
+    lost: float
+    """Share of the machine that others took."""
+
+
+def measured(config: EngineConfig, spec: LoadSpec) -> Measured:
+    log = StepLog()
     with Engine(config) as engine:
         warm_up(engine)
         engine.reset()
-        with witness_of(engine) as witness:
+        with witness_of(engine) as witness, log.of(engine, 0, 0):
             result = run_load(EmbeddedTarget(engine, "validation"), spec)
-        result.target["totals"] = dict(engine.telemetry.totals)
-        return result, witness.evidence.lost or 0.0
+        preemptions = engine.telemetry.totals["preemptions"]
+    return Measured(result, log, preemptions, witness.evidence.lost or 0.0)
 
 
-def measured_stepped(config: EngineConfig, spec: LoadSpec) -> tuple[LoadResult, float]:
-    stepped = SteppedEngine(config, weights())
-    result = stepped.run(spec)
-    result.target["totals"] = dict(stepped.engine.telemetry.totals)
-    return result, 0.0
+def measured_stepped(config: EngineConfig, spec: LoadSpec) -> Measured:
+    stepped, log = SteppedEngine(config, weights()), StepLog()
+    with log.of(stepped.engine, 0, 0):
+        result = stepped.run(spec)
+    return Measured(result, log, stepped.engine.telemetry.totals["preemptions"], 0.0)
 
 
 @cache
@@ -190,7 +202,8 @@ def one_run(work: Work, fit: Fit, scenario: Scenario, load_of: float, seed: int)
     seconds = max(LEAST_S, LEAST_REQUESTS / rate)
     spec = scenario.spec(Gamma(rate, scenario.cv), seconds, seed)
     print(f"{scenario.name}, {load_of:.2f} of capacity: {rate:.2f}/s, {seconds:.0f} s", flush=True)
-    result, lost = work.measured(scenario.config, spec)
+    real = work.measured(scenario.config, spec)
+    slower = sum(real.log.ns) / predict(fit.cost, real.log.work).sum()
     draws, spent, virtual = [], 0.0, 0.0
     rng = np.random.default_rng(seed)
     for number in range(DRAWS):
@@ -202,9 +215,9 @@ def one_run(work: Work, fit: Fit, scenario: Scenario, load_of: float, seed: int)
         draws.append(numbers(simulated))
     return {
         "scenario": scenario.name, "load": load_of, "rate": rate, "seconds": seconds, "seed": seed,
-        "requests": len(result.records), "lost": lost,
-        "preemptions": result.target["totals"].get("preemptions", 0),
-        "measured": numbers(result), "draws": draws, "times_real": virtual / spent,
+        "requests": len(real.result.records), "lost": real.lost, "slower": slower,
+        "preemptions": real.preemptions, "measured": numbers(real.result), "draws": draws,
+        "times_real": virtual / spent,
     }  # fmt: skip
 
 
@@ -251,14 +264,15 @@ def metric_rows(runs: list[dict[str, Any]]) -> Iterator[str]:
 
 def run_rows(runs: list[dict[str, Any]]) -> Iterator[str]:
     yield ("| load | of capacity | requests | tok/s, forecast | TTFT P50 | TTFT P99 | TPOT P50 | "
-           "E2E P50 | queue grows, forecast | × real time |")  # fmt: skip
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+           "E2E P50 | queue grows, forecast | steps against the fit | × real time |")  # fmt: skip
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for run in sorted(runs, key=lambda run: (run["scenario"], run["load"])):
         cells = [pair(run, name, 1) for name in ("throughput",)]
         cells += [pair(run, name, 0) for name in ("TTFT P50", "TTFT P99", "TPOT P50", "E2E P50")]
         grows = f"{grew(run)}, {forecast_grows(run)}"
         yield (f"| {run['scenario']} | {run['load']:.2f} | {run['requests']} | "
-               f"{' | '.join(cells)} | {grows} | {run['times_real']:,.0f} |")  # fmt: skip
+               f"{' | '.join(cells)} | {grows} | {run['slower'] - 1:+.1%} | "
+               f"{run['times_real']:,.0f} |")  # fmt: skip
 
 
 def pair(run: dict[str, Any], name: str, digits: int) -> str:

@@ -98,7 +98,7 @@ class Replica:
         if scheduler.waiting or scheduler.pool.available <= len(running):
             return now
         steps = min((row.ends_at - len(row.output_ids) for row in running), default=0)
-        if any(row.stop_ids or row.params.stop for row in running):
+        if self.loop.speculation or any(row.stop_ids or row.params.stop for row in running):
             return now
         moments = [now + steps * self._least_step] if running else []
         if self._coming:

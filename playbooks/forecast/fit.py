@@ -9,7 +9,7 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.models import LoadedModel
-from playbooks.forecast.fit_file import Fingerprint, Fit, this_machine
+from playbooks.forecast.fit_file import Fingerprint, Fit, refuse_drafts, this_machine
 from playbooks.forecast.fit_report import fit_report
 from playbooks.forecast.fitting import step_times
 from playbooks.forecast.ladder import climb, rungs
@@ -31,6 +31,7 @@ def run_fit(
 ) -> tuple[Fit, dict[str, Any]]:
     """The fit and its report. Raises ConfigError or ModelError before anything runs, EngineError
     when a request fails."""
+    refuse_drafts(config)
     start = time.monotonic()
     log, hosts = StepLog(), []
     with Engine(config, loaded) as engine:

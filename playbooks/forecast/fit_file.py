@@ -49,6 +49,15 @@ def this_machine() -> str:
     return f"{cpu().model}, {os.cpu_count()} cores"
 
 
+def refuse_drafts(config: EngineConfig) -> None:
+    """Raises ConfigError for speculation."""
+    if config.speculate != "off":
+        raise ConfigError(
+            f"speculate: {config.speculate}: how many drafts are right depends on texts, which a "
+            "forecast does not know; use off"
+        )
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """What a fit was measured on."""
@@ -132,6 +141,7 @@ class Fit:
 
     def refuse(self, config: EngineConfig) -> None:
         """Raises ConfigError for settings that another fit is needed for."""
+        refuse_drafts(config)
         before = self.config
         for name in FIXED:
             mine, asked = getattr(before, name), getattr(config, name)

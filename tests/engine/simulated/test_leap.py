@@ -24,6 +24,7 @@ WORLDS = {
     },
     "room to the end": {"pages": 90, "reserve": "final"},
     "no prefix cache": {"pages": 90, "prefix_cache": False},
+    "drafts": {"pages": 90, "speculate": "prompt"},
     "static": {"pages": 120, "policy": "static", "max_wait_ms": 30.0},
     "contiguous": {"pages": 120, "allocator": "contiguous"},
 }  # fmt: skip
@@ -99,7 +100,7 @@ def test_a_leap_leaves_what_its_steps_would_have_left(world, cost):
         assert np.array_equal(*rows, equal_nan=True), ring
     made = stepped[0].loop.telemetry.totals["steps"]
     assert made == leapt[0].loop.telemetry.totals["steps"]
-    if world == "static":
+    if world in ("static", "drafts"):
         assert leapt[0].planned == stepped[0].planned
     else:
         assert leapt[0].planned < stepped[0].planned
@@ -134,4 +135,4 @@ def test_nobody_ends_before_it_is_said_to_be_possible(world, cost):
     for quiet, now, open_ones in looks:
         assert all(ends[r.id] >= quiet for r in open_ones)
         ahead += open_ones != [] and quiet > now
-    assert ahead > 10
+    assert ahead > 10 or world == "drafts"

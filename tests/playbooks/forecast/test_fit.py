@@ -145,6 +145,8 @@ def test_a_fit_is_of_one_engine_and_one_machine():
     for change in ({"kv_format": "fp16"}, {"model": "another"}, {"page_tokens": 32}):
         with pytest.raises(ConfigError, match=f"{next(iter(change))}: the fit is of"):
             fit.replica(CONFIG.with_(**change), seed=0)
+    with pytest.raises(ConfigError, match="speculate: prompt: how many drafts"):
+        fit.replica(CONFIG.with_(speculate="prompt"), seed=0)
     with pytest.raises(ConfigError, match="another machine"):
         fit.refuse_elsewhere()
     replace(fit, fingerprint=replace(fit.fingerprint, url="http://x")).refuse_elsewhere()
