@@ -20,7 +20,8 @@ PLAYBOOKS, RUN = "playbooks", "run"
 CHECKLISTS, CHECKLIST = "checklists", "checklist"
 LOG, RECORD = "log", "record"
 FLEET = "fleet"
-LISTS = (REQUESTS, PLAYBOOKS, CHECKLISTS, CHECKLIST, LOG, FLEET)
+FORECAST = "forecast"
+LISTS = (REQUESTS, PLAYBOOKS, CHECKLISTS, CHECKLIST, LOG, FLEET, FORECAST)
 PAGES = (REQUEST, RUN, RECORD)
 MOVED = (*LISTS, *PAGES)
 """What rows are moved through in."""
@@ -119,6 +120,14 @@ ACTIONS: tuple[Action, ...] = (
         ("n", "screen.add_record", "new", "Write an entry into the log",
          "Write a new entry into the optimization log"),
     )),
+    *_rows((FORECAST,), rows=(
+        ("w", "screen.compare_what_ifs", "what-ifs", "What-ifs side by side",
+         "What-ifs side by side, and what was assumed"),
+        ("s", "screen.next_scenario", "scenario", "Show the next scenario",
+         "Curves and hours of the next what-if"),
+        ("o", "screen.open_forecast", "open", "Open the report of another forecast",
+         "Open the report of another forecast, a JSON file"),
+    )),
     *_rows(LISTS, rows=(
         ("slash", "screen.filter_rows", "filter", "Filter the rows",
          "Show only rows with these words; escape shows all again"),
@@ -136,7 +145,7 @@ ACTIONS: tuple[Action, ...] = (
         ("x", "screen.cancel_run", "cancel", "Cancel the playbook that runs",
          "Cancel the playbook that runs; its report is written"),
     )),
-    *_rows((CHECKLIST, LOG, RECORD, RUN), rows=(
+    *_rows((CHECKLIST, LOG, RECORD, RUN, FORECAST), rows=(
         ("e", "screen.export_shown", "export", "Export to a file",
          "Write what is shown here to a file"),
     )),
@@ -197,6 +206,10 @@ ACTIONS: tuple[Action, ...] = (
     *_rows((OVERVIEW,), control="submit", rows=(
         ("i tab enter", "screen.focus_prompt", "ask", "Ask the model",
          "Write to the model while the load goes on; enter sends"),
+    )),
+    *_rows(SCREENS, rows=(
+        ("F", "app.show_forecast", "forecast", "Forecast",
+         "Forecast: the coming days hour by hour, and what could be"),
     )),
     *_rows((OVERVIEW, PROMPT), control="cancel", rows=(
         ("ctrl+g x", "app.cancel_answer", "cancel", "Cancel the answer",

@@ -35,6 +35,7 @@ from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:
     from console.control.filled_checklist import FilledChecklist
+    from console.control.forecasts import Forecasts
     from console.control.run_manager import RunManager
     from console.control.run_state import PlaybookRun
 
@@ -306,6 +307,17 @@ class Console(LiveControls, RecordingControls):
         from console.screens.log import LogScreen
 
         self.go(LogScreen(self.log_book))
+
+    @cached_property
+    def forecasts(self) -> Forecasts:
+        from console.control.forecasts import Forecasts
+
+        return Forecasts(self)
+
+    def action_show_forecast(self) -> None:
+        from console.screens.forecast import ForecastScreen
+
+        self.go(ForecastScreen())
 
     def action_show_fleet(self) -> None:
         from console.screens.fleet import FleetScreen

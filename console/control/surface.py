@@ -18,6 +18,7 @@ from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:  # they load what only an open screen needs
     from console.control.filled_checklist import FilledChecklist
+    from console.control.forecasts import Forecasts
     from console.control.run_manager import RunManager
     from console.recording.replay import Replay
 
@@ -44,6 +45,11 @@ class ConsoleSurface(App[None]):
     @property
     def checklists(self) -> list[FilledChecklist]:
         """With what was answered since the console was started."""
+        raise NotImplementedError
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """The forecast that is shown."""
         raise NotImplementedError
 
     @property

@@ -33,6 +33,7 @@ NAMES_OF_PLACES = {
     actions.LOG: "Optimization log",
     actions.RECORD: "One entry of the log",
     actions.FLEET: "Fleet",
+    actions.FORECAST: "Forecast",
 }
 
 

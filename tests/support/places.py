@@ -4,6 +4,7 @@ from console import actions
 from console.control.run_state import PlaybookRun
 from console.screens.checklists import ChecklistScreen, ChecklistsScreen
 from console.screens.fleet import FleetScreen
+from console.screens.forecast import ForecastScreen
 from console.screens.log import LogScreen, RecordScreen
 from console.screens.overview import Overview
 from console.screens.playbooks import PlaybooksScreen
@@ -25,6 +26,7 @@ SCREENS_OF = {
     actions.LOG: LogScreen,
     actions.RECORD: RecordScreen,
     actions.FLEET: FleetScreen,
+    actions.FORECAST: ForecastScreen,
 }
 KEYS = {
     actions.OVERVIEW: (),
@@ -34,6 +36,7 @@ KEYS = {
     actions.CHECKLISTS: ("c",),
     actions.CHECKLIST: ("c", "enter"),
     actions.LOG: ("l",),
+    actions.FORECAST: ("F",),
 }
 
 

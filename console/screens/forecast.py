@@ -1,0 +1,141 @@
+"""Forecast: the coming days as curves, the words first, and what could be, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from textual.widget import Widget
+
+from console import actions
+from console.control.forecast_view import ForecastView, HourView
+from console.panels.listpane import ListPane, PagePane
+from console.renderables import forecast as drawn
+from console.renderables.lines import ALARM, Line, Span
+from console.renderables.pages import words
+from console.screens.dialogs import FormField, FormScreen, ask
+from console.screens.files import ask_file
+from console.screens.lists import ListScreen
+
+FORMATS = ("md", "html", "csv", "json")
+Shape = tuple[int, int, int, int, bool, int]
+
+
+class ForecastScreen(ListScreen[HourView]):
+    PLACE = actions.FORECAST
+    TITLE_TEXT = "Forecast"
+    EMPTY = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.curves = PagePane(id="curves")
+        self._place = 0
+        """Of the scenario whose hours are shown."""
+        self._compares = False
+        """The what-ifs are shown in the curves' place."""
+        self._drawn: tuple[ForecastView | None, Shape, Sequence[Line]] | None = None
+
+    def make_pane(self) -> ListPane[HourView]:
+        return ListPane(
+            lambda hour: str(hour.at), drawn.hour_row, drawn.hour_head, on_choice=self._draw_curves
+        )
+
+    def body(self) -> Iterable[Widget]:
+        yield self.curves
+        yield from super().body()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.console_app.forecasts.read()
+
+    @property
+    def view(self) -> ForecastView | None:
+        return self.console_app.forecasts.view
+
+    def items(self) -> Sequence[HourView]:
+        if self.view is None:
+            return ()
+        self._place = min(self._place, len(self.view.scenarios) - 1)
+        return self.view.scenarios[self._place].hours
+
+    def words_of(self, item: HourView) -> str:
+        return f"{item.label} {item.words}"
+
+    def title_line(self) -> Line:
+        return (Span("Hours", "title"),) if self.view is not None else ()
+
+    def show_detail(self) -> None:
+        self._draw_curves()
+
+    def _draw_curves(self) -> None:
+        """Once for what it depends on: a tick brings nothing new."""
+        width, height = self.curves.room
+        if width <= 0 or height <= 0:
+            return
+        state = self.console_app.forecasts
+        if self.view is None:
+            text = "reading the newest forecast …" if state.is_reading else state.error
+            lines = words(f"{ALARM} {text}", width, role="trouble") if state.error else []
+            self.curves.show((Span("Forecast", "title"),), [*lines, *drawn.how_to(width)])
+            return
+        choice = self.pane.choice
+        hours = self.view.scenarios[self._place].hours
+        chosen = next((i for i, h in enumerate(hours) if choice and h.at == choice.at), 0)
+        shape = (width, height, self._place, chosen, self._compares, len(hours))
+        if self._drawn is None or self._drawn[0] is not self.view or self._drawn[1] != shape:
+            lines = (
+                drawn.what_ifs(self.view, width)
+                if self._compares
+                else drawn.curves(self.view, self._place, chosen, width, height)
+            )
+            self._drawn = (self.view, shape, lines)
+        self.curves.show((*drawn.title(self.view, self._place),), self._drawn[2])
+
+    # actions
+
+    def action_move_page(self, pages: int) -> None:
+        """Of the what-ifs, where they are more than fit; else of the hours."""
+        pane = self.curves if self._compares else self.pane
+        pane.move(pages * pane.page)
+
+    def action_compare_what_ifs(self) -> None:
+        self._compares = not self._compares
+        self._draw_curves()
+
+    def action_next_scenario(self) -> None:
+        if self.view is None or len(self.view.scenarios) < 2:
+            self.notify("this forecast has no what-if", severity="warning", timeout=3)
+            return
+        self._place = (self._place + 1) % len(self.view.scenarios)
+        self.show_body(self._state)
+
+    def action_open_forecast(self) -> None:
+        def entered(texts: dict[str, str]) -> None:
+            self.console_app.forecasts.open(Path(texts["file"]).expanduser())
+
+        entry = FormField("file", "file", hint="report.json of `forecast run`", check=_is_file)
+        ask(self.app, FormScreen("Open a forecast", [entry]), entered)
+
+    def action_export_shown(self) -> None:
+        view = self.view
+        if view is None:
+            self.notify("there is no forecast", severity="warning", timeout=3)
+            return
+
+        def made(path: Path, fmt: str) -> str:
+            from playbooks.reports.formats import WRITERS
+
+            return str(WRITERS[f".{fmt}"](view.report))
+
+        ask_file(self.console_app, "Export the forecast", "forecast.md", FORMATS, made)
+
+    def copied(self) -> tuple[str, str]:
+        return "the forecast", f"{self.curves.text}\n\n{self.pane.text}"
+
+
+def _is_file(text: str) -> str:
+    try:
+        there = Path(text.strip()).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError) as error:
+        return f"there can be no such file ({error})"
+    return "" if there else "there is no such file"
