@@ -85,7 +85,7 @@ SCENARIOS = (
     Scenario("plain", "lognormal:64,16"),
     Scenario("shared prefix", "lognormal:120,16", shared=96),
     Scenario("preemption", "lognormal:32,40", {"kv_memory": 23 << 20}),
-    Scenario("moving cap", "lognormal:48,20", {"dynamic_batch": True, "tpot_objective_ms": 30.0}),
+    Scenario("moving cap", "lognormal:48,20", {"dynamic_batch": True, "tpot_objective_ms": 60.0}),
     Scenario("bursts (CV 3)", "lognormal:64,16", cv=3.0),
 )
 

@@ -39,11 +39,16 @@ class CostCoefficients:
         return below + (above - below) * (tokens - low) / (high - low)
 
 
+RUN = 64
+"""Steps one after another whose chance is taken together: a machine is slow for a while."""
+
+
 class FittedCost:
     """A StepCost: what the coefficients say, times what steps differ from it by chance.
 
-    `ratios`: measured over fitted, of equally likely steps, drawn with `seed`; none: no chance in
-    it. `speed`: above 1 the whole machine is so much faster than in the fit.
+    `ratios`: measured over fitted, of steps in their order; runs of them are taken from places
+    drawn with `seed`. None: no chance in it. `speed`: above 1 the whole machine is so much faster
+    than in the fit.
     """
 
     def __init__(
@@ -57,9 +62,13 @@ class FittedCost:
         self._coefficients = coefficients
         self._ratios, self._speed = ratios or (1.0,), speed
         self._draw = random.Random(seed).random
+        self._at = self._left = 0
         self.least = int(coefficients.of_tokens(0) * min(self._ratios) / speed)
 
     def __call__(self, work: StepWork) -> int:
-        ratios = self._ratios
-        ratio = ratios[int(self._draw() * len(ratios))]
+        if not self._left:
+            self._at, self._left = int(self._draw() * len(self._ratios)), RUN
+        self._left -= 1
+        self._at += 1
+        ratio = self._ratios[self._at % len(self._ratios)]
         return max(1, int(self._coefficients.of(work) * ratio / self._speed))

@@ -103,7 +103,7 @@ class Fit:
     max_model_len: int
     cost: CostCoefficients
     ratios: tuple[float, ...] = ()
-    """Measured over fitted of single steps: equally likely values, in rising order."""
+    """Measured over fitted of single steps, in the order in which they were."""
     drift: float = 0.0
     """Standard deviation of a run's speed around the fit's (a share)."""
     held_out: HeldOut | None = None

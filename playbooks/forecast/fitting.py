@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from engine.errors import EngineError
-from engine.simulated.fitted import CostCoefficients
+from engine.simulated.fitted import RUN, CostCoefficients
 from engine.simulated.work import StepWork
 from playbooks.forecast.fit_file import HeldOut
 from playbooks.forecast.step_log import StepLog
@@ -28,7 +28,8 @@ LEAST_STEPS = 12
 ROUNDS = 6
 OUTLIER = 0.25
 """A step that is off by more (a share) counts less: it was somebody else's doing."""
-RATIOS = 64
+RATIOS = 4096
+"""Of the steps, at most so many are kept to draw from."""
 LEAST_DRIFT = 0.005
 """No machine is steadier than that."""
 _TOKENS = StepWork._fields.index("tokens")
@@ -122,10 +123,12 @@ def cross_validate(
 
 
 def ratios_of(ns: np.ndarray, fitted: np.ndarray) -> tuple[float, ...]:
-    """Measured over fitted: equally likely values whose mean is 1, in rising order."""
-    groups = np.array_split(np.sort(ns / fitted), min(RATIOS, len(ns)))
-    means = np.array([group.mean() for group in groups])
-    return tuple((means / means.mean()).tolist())
+    """Measured over fitted, in the order of the steps; of many, runs from all over. Mean 1."""
+    ratios = ns / fitted
+    if len(ratios) > RATIOS:
+        starts = np.linspace(0, len(ratios) - RUN, RATIOS // RUN).astype(int)
+        ratios = np.concatenate([ratios[start : start + RUN] for start in starts])
+    return tuple(np.round(ratios / ratios.mean(), 4).tolist())
 
 
 def _knots(tokens: np.ndarray) -> list[int]:

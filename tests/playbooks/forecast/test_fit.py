@@ -2,6 +2,7 @@
 
 import json
 import random
+from array import array
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError, EngineError
 from engine.scheduling.plan import ModelFacts
 from engine.simulated.cost import kv_facts
-from engine.simulated.fitted import CostCoefficients
+from engine.simulated.fitted import CostCoefficients, FittedCost
 from engine.simulated.work import StepWork, work_of
 from engine.snapshot import BatchState, KvState, Snapshot
 from kernels import dispatch
@@ -78,8 +79,20 @@ def test_noise_and_outliers_move_the_fit_little_and_time_stays_time():
     shape = predict(cost, works) / np.array([TRUE.of(StepWork(*map(int, w))) for w in works])
     assert np.std(shape) / np.mean(shape) < 0.03
     ratios = ratios_of(ns, predict(cost, works))
-    assert np.mean(ratios) == pytest.approx(1) and list(ratios) == sorted(ratios)
-    assert ratios[-1] > 3
+    assert np.mean(ratios) == pytest.approx(1, abs=1e-3) and max(ratios) > 3
+    assert ratios[0] > 3 > ratios[1]  # in their order
+
+
+def test_a_machine_that_is_slow_for_a_while_is_so_in_virtual_time():
+    ratios = (*[0.9] * 500, *[1.4] * 125)
+    cost, work = FittedCost(TRUE, ratios, seed=1), StepWork(1, 1, 1, 20, 20, 0, 0)
+    drawn = np.array([cost(work) for _ in range(20_000)]) / TRUE.of(work)
+    assert drawn.mean() == pytest.approx(np.mean(ratios), rel=0.05)
+    changes = (np.diff(drawn) != 0).mean()
+    assert 0 < changes < 0.02
+    assert min(drawn) * TRUE.of(work) >= cost.least
+    long = np.full(20_000, 2.0)
+    assert len(ratios_of(long, long)) == 4096
 
 
 def test_more_work_is_never_faster():
@@ -210,6 +223,20 @@ def test_clients_see_the_steps_of_an_engine():
     )
     lone = list(lone_prompts(records))
     assert lone and all(ns >= TRUE.of_tokens(1) for _, ns in lone)
+
+
+def test_a_network_that_is_late_by_chance_hides_no_step():
+    """Each token comes up to 2 ms late, and tokens of a stream in their order."""
+    records = a_load(a_fit(), rate=8.0, seconds=40.0).records
+    exact = {step.work for step in streamed_steps(records, 16)}
+    rng = random.Random(1)
+    for record in records:
+        late = [at + rng.randint(0, 2_000_000) for at in record.events]
+        record.events = array("q", sorted(late))
+    seen = list(streamed_steps(records, 16))
+    assert sum(step.work in exact for step in seen) > 0.97 * len(seen)
+    off = [step.ns / TRUE.of(step.work) - 1 for step in seen]
+    assert abs(np.median(off)) < 0.02 and np.quantile(np.abs(off), 0.9) < 0.1
 
 
 def test_counters_give_mean_steps_where_streams_do_not():
