@@ -23,6 +23,8 @@ LENGTHS = Preset(Lognormal.with_mean(60, 0.8, 400), Lognormal.with_mean(30, 0.8,
 class Machine:
     """Steps cost as of LinearCost, times `slow`."""
 
+    least = 0
+
     def __init__(self, floor_ms):
         self.cost, self.slow = LinearCost(floor_ms * 1e6, 0.2e6, 0.6e6), 1.0
 
