@@ -26,11 +26,6 @@ forecast_app = typer.Typer(
 )
 
 
-@forecast_app.callback()
-def forecast() -> None:
-    """A group, however many commands it has."""
-
-
 forecast_app.command("run")(forecast_run)
 forecast_app.command("score")(forecast_score)
 
