@@ -55,8 +55,8 @@ def preemption_thrash(e: Evidence) -> Finding | None:
         confidence(e.preemption_tax, TAX, 2 * TAX),
         (f"{e.preemption_tax:.0%} as many tokens were computed again as were useful (limit "
          f"{TAX:.0%})",),
-        "lower the cap until nobody is preempted (live); more kv_memory or an INT8 KV format "
-        "(restart)",
+        "lower the cap until nobody is preempted (live); reserve predicted, more kv_memory or an "
+        "INT8 KV format (restart)",
         LIVE,
         "a lower cap recomputes as much",
     )  # fmt: skip
