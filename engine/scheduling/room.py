@@ -1,24 +1,20 @@
 """Room: whom the pool can take in beside those that run. No torch, no clock.
 
 KnownRoom keeps what running requests know already and a page of growth for each. PredictedRoom
-looks ahead: how many pages will be held one step from now, two, eight, a hundred, when some have
-grown and others have ended? A wrong answer costs time (a preemption, an idle page), and changes no
-token.
+takes in of those only whom the pool will probably have room for later, too. A wrong answer costs
+time (a preemption, an idle page), and changes no token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from engine.request import Request
-from engine.scheduling.lengths import CERTAIN, Floats, OutputLengths
+from engine.scheduling.lengths import CERTAIN, OutputLengths
+from engine.scheduling.pages_ahead import PagesAhead
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting import turn
 
-AHEAD = np.unique(np.concatenate([[0, 1], (4 * 2 ** np.arange(0, 18, 0.25)).astype(np.int64)]))
-"""Steps from now at which it looks, up to a million."""
 EQUAL_NS = 1_000_000_000
 """Requests whose turns are no further apart are equals: the shorter ones may go first."""
 
@@ -62,43 +58,32 @@ class KnownRoom(Room):
         return scheduler.wanted(request) <= free or scheduler.missing(request) <= free
 
 
-class PredictedRoom(Room):
-    """Running requests keep the room that they will probably need, less what those give back that
-    will probably have ended by then. What protected ones were promised stays promised."""
+class PredictedRoom(KnownRoom):
+    """What KnownRoom keeps, and beyond it the room that running requests will probably need, less
+    what those give back that will probably have ended by then."""
 
     def __init__(self, scheduler: Scheduler, lengths: OutputLengths) -> None:
         super().__init__(scheduler)
         self._lengths = lengths
-        looks = int(np.searchsorted(AHEAD, scheduler.max_model_len)) + 1
-        self._from, self._to = AHEAD[: looks - 1], AHEAD[1:looks] - 1
-        """Steps ahead: who still runs at the first of each stretch may hold what it needs at the
-        last."""
-        running = list(scheduler.running.values())
-        pages = [len(request.pages) for request in running]
-        own = [len(request.pages) - request.prefix_pages for request in running]
-        more, variance = self._demand(running, pages, own)
-        self._more, self._variance = more.sum(axis=0), variance.sum(axis=0)
-        """Pages held at each step ahead, more than when this was made."""
-        self._free = self._left = self._pool.available
-        """Pages that nobody held when this was made, and that nobody holds now."""
+        self._ahead: PagesAhead | None = None
+        """Made when it is first asked."""
 
     def pick(self, candidates: Sequence[Request]) -> Request | None:
-        """Among equals the shorter ones go first."""
         scheduler = self._scheduler
-        if not scheduler.running:
-            return super().pick(self._in_order(candidates))
-        asked = self._in_order(candidates)
-        for request, fits in zip(asked, self._fit(asked, [0] * len(asked)), strict=True):
-            shared = 0 if fits else scheduler.wanted(request) - scheduler.missing(request)
-            if fits or (shared and self._fit([request], [shared])[0]):
+        fit = list(filter(self._fits, self._in_order(candidates)))
+        if not fit or not scheduler.running:
+            return next(iter(fit), None)
+        self._ahead = ahead = self._ahead or PagesAhead(scheduler, self._lengths)
+        for request, has_room in zip(fit, ahead.have_room(fit, [0] * len(fit)), strict=True):
+            shared = 0 if has_room else scheduler.wanted(request) - scheduler.missing(request)
+            if has_room or (shared and ahead.have_room([request], [shared])[0]):
                 return request
         return None
 
     def take(self, request: Request) -> None:
-        taken, self._left = self._left - self._pool.available, self._pool.available
-        more, variance = self._demand([request], [len(request.pages) - taken], [0])
-        self._more += more[0]
-        self._variance += variance[0]
+        super().take(request)
+        if self._ahead is not None:
+            self._ahead.add(request)
 
     def _in_order(self, candidates: Sequence[Request]) -> Sequence[Request]:
         """Among equals the shorter ones first, behind those that were preempted."""
@@ -114,41 +99,6 @@ class PredictedRoom(Room):
         longest = self._scheduler.final_tokens(request) - len(request.prompt_ids)
         row = request.length_class
         return longest if row == CERTAIN else min(self._lengths.median(row), longest)
-
-    def _fit(self, requests: Sequence[Request], shared: Sequence[int]) -> list[bool]:
-        """Of each by itself: there will probably be room now and at each step ahead. `shared` of
-        its pages are held by others already."""
-        more, variance = self._demand(requests, shared, [0] * len(requests))
-        risk = self._lengths.margin * np.sqrt(self._variance + variance)
-        fits: list[bool] = (self._more + more + risk <= self._free).all(axis=1).tolist()
-        return fits
-
-    def _demand(
-        self, requests: Sequence[Request], pages: Sequence[int], own: Sequence[int]
-    ) -> tuple[Floats, Floats]:
-        """Pages more than now that each will probably hold at each step ahead, and the variance;
-        [requests, steps]. `pages`: those that need not be taken any more; `own`: those that its
-        end gives back."""
-        numbers = np.array([self._numbers(request) for request in requests], np.int64)
-        row, known, most, said, least = numbers.reshape(-1, 5).T[:, :, None]
-        length = said + 1 + self._from
-        """Output tokens that it has at least, if it still runs then."""
-        reach = self._lengths.reach(row, length)
-        runs = np.where(length <= most, reach / reach[:, :1], 0.0)
-        grown = np.maximum(known + np.minimum(self._to, most - said), least)
-        back = np.array(own, np.int64)[:, None]
-        held = -(-grown // self._pool.page_tokens) - np.array(pages, np.int64)[:, None] + back
-        return runs * held - back, runs * (1 - runs) * held**2
-
-    def _numbers(self, request: Request) -> tuple[int, int, int, int, int]:
-        """Class of its length, tokens known, output tokens at most and so far, and the tokens that
-        it keeps room for in any case: all, if it was promised that."""
-        known, said = request.num_tokens, len(request.output_ids)
-        final = self._scheduler.final_tokens(request)
-        most = max(final - len(request.prompt_ids), said + 1)
-        if self._scheduler.is_protected(request):
-            return CERTAIN, known, most, said, final
-        return request.length_class, known, most, said, 0
 
 
 def room_in(scheduler: Scheduler) -> Room:
