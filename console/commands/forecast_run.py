@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,14 @@ OF_VERDICT = {"holds": Exit.PASSED, "fails": Exit.GATE_FAILED, "uncertain": Exit
 @command_options(logs=True, also=(".svg",))
 @step_options(ForecastStep)
 def forecast_run(
-    engine: EngineFlags, output: Output, step: ForecastStep, target: Target = "embedded"
+    engine: EngineFlags,
+    output: Output,
+    step: ForecastStep,
+    target: Target = "embedded",
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="Write what a replica is to expect here, for --set rate_schedule=FILE."),
+    ] = None,
 ) -> None:
     """Does the coming traffic fit? Nothing is sent to any engine; it needs `forecast fit`.
 
@@ -33,6 +40,7 @@ def forecast_run(
     from console.recording.past import read_past
     from playbooks.forecast.asked import question_of, traffic_of
     from playbooks.forecast.asked_traffic import outlook_of
+    from playbooks.forecast.rates_file import write_rates
     from playbooks.forecast.record import of_forecast
     from playbooks.forecast.report import report_of
     from playbooks.forecast.run import run_forecast
@@ -40,6 +48,8 @@ def forecast_run(
     fit, config = _engine(engine, step.fit, target)
     outlook = outlook_of(traffic_of(step), read_past)
     question = question_of(step, outlook, fit, config)
+    if rates is not None:
+        write_rates(outlook, question.scenarios[0].replicas, rates)
     with output.progress("courses") as progress:
         found = run_forecast(question, progress)
     report = report_of(question, found, outlook)

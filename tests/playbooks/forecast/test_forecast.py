@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from console import cli
 from engine.errors import ConfigError
+from engine.scheduling.rates import RatesAhead
 from engine.simulated.scaling import Loss, Scaling
 from forecasts import MONDAY, a_fit, a_scenario, traffic
 from playbooks.forecast import answers
@@ -282,6 +284,19 @@ def test_the_command_ends_with_its_verdict_and_keeps_report_and_record(files):
     assert again.stdout == done.stdout
     missed = run(*SMALL, "--no-log", "--no-smallest", "--slo", "ttft=1")
     assert missed.exit_code == 1 and "does not hold: 99% of the requests within" in missed.stdout
+
+
+def test_what_is_expected_is_a_file_that_a_moving_cap_looks_ahead_in(files):
+    done = run(*SMALL, "--replicas", "3", "--rates", "rates.csv", "--json", "--no-log",
+               "--no-smallest")  # fmt: skip
+    (hour,) = json.loads(done.stdout)["traffic"]["hours"]
+    rates, begin = RatesAhead.load(files / "rates.csv"), datetime.fromisoformat(hour["start"])
+    at = begin.timestamp()
+    assert rates.highest(at, at + 60) == pytest.approx(hour["expected"] / 3, rel=1e-4)
+    assert rates.highest(at - 60, at - 1) == rates.highest(at + 3601, at + 9999) == 0
+    nowhere = run(*SMALL, "--rates", "none/rates.csv", "--no-log")
+    assert isinstance(nowhere.exception, ConfigError)
+    assert "--rates: none/rates.csv cannot be written" in str(nowhere.exception)
 
 
 @pytest.mark.parametrize(
