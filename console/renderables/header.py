@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from console.locale.lang import _
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
+from console.renderables.lines import (
+    ALARM,
+    BLANK,
+    Line,
+    Role,
+    Span,
+    fit,
+    spread,
+    text_line,
+    width_of,
+)
 from console.renderables.playback import playback_line
 from console.renderables.screen_state import EnginePhase, ScreenState
 from engine.snapshot import SourceState
@@ -22,12 +32,14 @@ WORDS = {state: state.value.replace("_", " ") for state in SourceState}
 def header(state: ScreenState, width: int) -> Line:
     trust = state_line(state)
     clock = Span(f"   {fmt.uptime(state.snapshot.engine.uptime_s)} ", "value")
-    name = " EveWatch  " if width >= 100 else " "
-    left = (Span(name, "key"), Span(_what(state), "text"))
-    return spread(left, (*_modes(state), *trust, clock), width)
+    name = Span(" EveWatch  " if width >= 100 else " ", "key")
+    right = (*_modes(state), *trust, clock)
+    room = width - width_of((name, *right)) - 1
+    return spread((name, Span(_what(state, room), "text")), right, width)
 
 
-def _what(state: ScreenState) -> str:
+def _what(state: ScreenState, room: int) -> str:
+    """What fits: rather a part less than one that is cut."""
     engine, kv, batch = state.snapshot.engine, state.snapshot.kv, state.snapshot.batch
     if state.phase is EnginePhase.LOADING:
         return state.loading
@@ -36,7 +48,12 @@ def _what(state: ScreenState) -> str:
     if batch.dynamic is not None:
         cap += " " + _("dyn" if batch.dynamic else "fixed")
     parts = [_elsewhere(state), engine.model, engine.device, kv.format, cap]
-    return " · ".join(part for part in parts if part)
+    for dispensable in (None, engine.device, kv.format, cap):
+        parts = [part for part in parts if part and part != dispensable]
+        text = " · ".join(parts)
+        if width_of((Span(text),)) <= room:
+            break
+    return text
 
 
 def _elsewhere(state: ScreenState) -> str:

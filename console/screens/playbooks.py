@@ -81,7 +81,8 @@ class PlaybooksScreen(ListScreen[Choice]):
         playbook = item.playbook
         lines = [*words(" ".join(playbook.about.split()), width)]
         for at, step in enumerate(playbook.steps, 1):
-            gates = f"  {len(step.gates)} gates" if step.gates else ""
+            count = len(step.gates)
+            gates = f"  {count} gate{'s' * (count > 1)}" if count else ""
             head = (Span(f"{at}. {step.kind:<12}", "label"), Span(step.title))
             lines.append(fit((*head, Span(gates, "faint")), width))
         return (Span(playbook.title, "title"),), lines
@@ -106,18 +107,7 @@ class PlaybooksScreen(ListScreen[Choice]):
         def run() -> None:
             app.push_screen(RunScreen(app.runs.start(playbook, question.terms)))
 
-        async def count_first() -> None:
-            try:
-                await question.count()
-            except ConfigError as error:
-                self.notify(str(error), severity="error")
-            else:
-                ask_first(app, question, run)
-
-        if app.bridge.engine.reach is None:
-            ask_first(app, question, run)
-        else:
-            self.run_worker(count_first(), exclusive=True)
+        ask_first(app, question, run)
 
     def action_cancel_run(self) -> None:
         self.console_app.runs.cancel()

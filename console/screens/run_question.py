@@ -28,10 +28,14 @@ OUTSIDE = (
     "sends its requests to {}, beside what that engine serves: its users may feel them. What only "
     "the inside of an engine tells is named as a blind spot of the verdict."
 )
+COUNTING = "What it will send is being counted; then it can be run."
 
 
 class RunQuestion(ConfirmScreen):
-    """A yes, on `terms`; `c` changes them. `reach` None: an engine of this process."""
+    """A yes, on `terms`; `c` changes them. `reach` None: an engine of this process.
+
+    An engine at a URL is sent nothing before it was said how much that is.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "change_terms", "terms", show=False)]
 
@@ -39,13 +43,25 @@ class RunQuestion(ConfirmScreen):
         super().__init__(f"Run {playbook.name}?", "", "run it")
         self._playbook, self._reach = playbook, reach
         self.terms = terms
-        self._will_send = ""
+        self._will_send = self._refused = ""
+        """What it will send, in words, once that is counted; why it cannot run."""
         self.more = (("c", "terms", "screen.change_terms"),)
 
-    async def count(self) -> None:
-        """What an engine at a URL is going to get. Raises ConfigError."""
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._count()
+
+    def _count(self) -> None:
         if self._reach is not None:
-            self._will_send = await asyncio.to_thread(self._announcement, self._reach)
+            self._will_send = self._refused = ""
+            self.run_worker(self._counted(self._reach), exclusive=True)
+
+    async def _counted(self, reach: Reach) -> None:
+        try:
+            self._will_send = await asyncio.to_thread(self._announcement, reach)
+        except ConfigError as error:
+            self._refused = str(error)
+        self.fill()
 
     def _announcement(self, reach: Reach) -> str:
         from playbooks.outside.announce import announcement_of
@@ -59,9 +75,18 @@ class RunQuestion(ConfirmScreen):
         budget = self._playbook.time_budget_s
         takes = "It" if budget is None else f"It takes up to {fmt.duration(budget)} and"
         lines = paragraph(f"{takes} {where}", ALARM)
-        if self._will_send:
-            lines += [BLANK, *paragraph(f"It {self._will_send}.")]
+        if self._reach is not None:
+            lines += [BLANK, *self._sends()]
         return [*lines, BLANK, *paragraph(f"Terms: {self.terms.words(self._reach is not None)}.")]
+
+    def _sends(self) -> list[Line]:
+        if self._refused:
+            return paragraph(self._refused, ALARM)
+        return paragraph(f"It {self._will_send}." if self._will_send else COUNTING)
+
+    def action_answer(self, yes: bool) -> None:
+        if not yes or self._reach is None or self._will_send:
+            super().action_answer(yes)
 
     def action_change_terms(self) -> None:
         form = FormScreen("On what terms it runs", fields(self.terms, self._reach is not None))
@@ -69,10 +94,7 @@ class RunQuestion(ConfirmScreen):
 
     def _changed(self, texts: dict[str, str]) -> None:
         self.terms = terms_of(texts)
-        self.run_worker(self._again())
-
-    async def _again(self) -> None:
-        await self.count()
+        self._count()
         self.fill()
 
 

@@ -206,7 +206,7 @@ async def test_on_a_watched_engine_a_playbook_runs_against_its_url(clock, home):
             await c.press("p")
             await choose(c, "aa_tiny")
             await c.press("enter")
-            await c.until(lambda: "Run aa_tiny?" in c.screen)
+            await c.until(lambda: "will send about 6" in c.screen)
             assert served.url in c.screen and "blind spot" in c.screen.replace("\n", " ")
             before = served.engine.snapshot().queue.requests_total or 0
             await c.press("y")
