@@ -47,9 +47,10 @@ def _what(state: ScreenState, room: int) -> str:
     cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}" if told else ""
     if batch.dynamic is not None:
         cap += " " + _("dyn" if batch.dynamic else "fixed")
-    parts = [_elsewhere(state), engine.model, engine.device, kv.format, cap]
+    known = (_elsewhere(state), engine.model, engine.device, kv.format, cap)
+    parts = [part for part in known if part]
     for dispensable in (None, engine.device, kv.format, cap):
-        parts = [part for part in parts if part and part != dispensable]
+        parts = [part for part in parts if part != dispensable]
         text = " · ".join(parts)
         if width_of((Span(text),)) <= room:
             break

@@ -155,7 +155,7 @@ def test_a_soak_says_what_requests_held(folder):
     assert held["during"]["requests"] > 0
     assert held["after"] == held["before"]
     text = run(*command, "--quiet", "--no-log").stdout
-    assert "Per request served" in text and "Held by requests" in text
+    assert "soak: per request served" in text and "soak: held by requests" in text
 
 
 @pytest.mark.parametrize(
