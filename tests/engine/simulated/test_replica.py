@@ -108,7 +108,8 @@ def test_the_same_arrivals_and_step_times_give_the_engines_plans_in_order(world)
     assert twin.loop.telemetry.finished == engine.telemetry.finished
     index = twin.loop.scheduler.pool.index
     assert index is None or index.hit_tokens > 0
-    assert (engine.telemetry.totals["preemptions"] > 0) == (world == "preemption")
+    if world != "predicted lengths":  # these leave room, and may still be wrong
+        assert (engine.telemetry.totals["preemptions"] > 0) == (world == "preemption")
     assert (len({plan[4] for plan in ours}) > 3) == (world == "a moving cap")
 
 
