@@ -25,8 +25,9 @@ from playbooks.diagnosis import Growth
 from playbooks.statistics.intervals import theil_sen
 
 SERVING = ("engine.", "kernels.")
-WITNESS = "engine.observing.host."
-"""What stands beside a measurement, this one too: its rows are of the machine's processes."""
+BESIDE = ("engine.observing.host.", "engine.remote.", "engine.simulated.", "engine.snapshot.")
+"""What lives beside an engine and is not its: rows of the machine's processes, what is known of
+engines that are watched, simulated ones, and what somebody keeps of the past."""
 OURS = (*SERVING, "playbooks.")
 SIZED = (dict, list, set, deque, bytearray)
 BOUNDED = (PagePool, PrefixIndex)
@@ -119,7 +120,7 @@ def objects() -> Counter[str]:
              for kind, n in Counter(map(type, gc.get_objects())).items())  # fmt: skip
     return Counter(
         {f"{module}.{name}": n for module, name, n in kinds
-         if module.startswith(SERVING) and not module.startswith(WITNESS)}
+         if module.startswith(SERVING) and not f"{module}.".startswith(BESIDE)}
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_each_fault_is_the_first_finding(folder, loaded, name):
 
 def test_healthy_engines_are_blamed_for_nothing(folder, loaded):
     report = selftest(folder, loaded, ["leak_pages"], seeds=4)
-    assert [row["first"] for row in report["rows"]] == ["healthy"] * 4 + ["leak"]
+    assert [row["first"] for row in report["rows"]] == ["healthy"] * 4 + ["leak"], report
     assert report["verdict"] == "pass"
 
 
