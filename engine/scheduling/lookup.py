@@ -23,8 +23,11 @@ DOUBT = 4.0
 """Outcomes that what is known of all requests counts for in one request."""
 
 
+_CLASS = [sum(length >= edge for edge in CLASSES) for length in range(CLASSES[-1] + 1)]
+
+
 def _class_of(length: int) -> int:
-    return sum(length >= edge for edge in CLASSES)
+    return _CLASS[length] if length < len(_CLASS) else len(CLASSES)
 
 
 class Odds:

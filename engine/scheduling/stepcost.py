@@ -8,17 +8,32 @@ NEAR = 64
 """Rows: what a long step says about a short one counts less."""
 
 
-class StepTimes:
-    """A line through recent steps: a floor, and so much a row. Weighted least squares.
+RECENT = 500
+"""Steps after which what a size took is forgotten: the machine may be another by now."""
+LEARN = 0.2
+"""Weight of a step in the mean of those of its size."""
 
-    Nanoseconds. Before steps of different sizes have been seen a row is worth its share of the
-    step, which drafts nothing that is not nearly certain.
+
+class StepTimes:
+    """What steps of a size took lately; between sizes, a line through recent steps: a floor, and
+    so much a row (weighted least squares).
+
+    Nanoseconds. Kernels work in tiles, so that one row more may cost nothing or a whole tile: what
+    was seen comes before the line. Before steps of different sizes have been seen a row is worth
+    its share of the step, which drafts nothing that is not nearly certain.
     """
 
     def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, int]] = {}
+        """By rows: the mean, and at which step it was last seen."""
+        self._steps = 0
         self._w = self._x = self._y = self._xx = self._xy = 0.0
 
     def note(self, rows: int, spent: int) -> None:
+        self._steps += 1
+        before = self._recent(rows)
+        mean = spent if before is None else before + LEARN * (spent - before)
+        self._seen[rows] = (mean, self._steps)
         weight = 1.0 / (NEAR + rows)
         self._w = self._w * FORGET + weight
         self._x = self._x * FORGET + weight * rows
@@ -38,6 +53,12 @@ class StepTimes:
         return min(max(slope, 0.0), self._y / max(self._x, 1e-9))
 
     def of(self, rows: int) -> float:
+        """A step of so many rows."""
         if not self._w:
             return 1.0
-        return self._y / self._w + self.row * (rows - self._x / self._w)
+        seen = self._recent(rows)
+        return self._y / self._w + self.row * (rows - self._x / self._w) if seen is None else seen
+
+    def _recent(self, rows: int) -> float | None:
+        mean, when = self._seen.get(rows, (0.0, -RECENT))
+        return mean if when > self._steps - RECENT else None
