@@ -2,8 +2,8 @@
 
 copy    the 20 prompts of copy_edit.toml one after another, greedy, on the embedded model
 chat    chat lengths with sampled outputs, a closed batch of 1, 8 and 48
-equal   `--requests` mixed requests on a tiny model (sampled, greedy, preempted, cancelled, broken):
-        tokens and log probabilities held against each other to the bit
+equal   `--requests` mixed requests on a tiny model (sampled, greedy, preempted, cancelled, timed
+        out, broken): tokens and log probabilities held against each other to the bit
 
 Prints the medians of each arm, the median of the turns' ratios by wall and by CPU time, and
 whether the tokens were the same.
@@ -25,7 +25,7 @@ import tomli
 
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.request import SamplingParams
+from engine.request import FinishReason, SamplingParams
 from engines import tiny_engine
 
 ARMS = ("off", "prompt")
@@ -96,8 +96,23 @@ def measure(work: str, turns: int, batch: int) -> dict[str, Any]:
 # --- equal ---------------------------------------------------------------------------------
 
 
-def mixed(rng: random.Random) -> tuple[list[int], SamplingParams, int | None]:
-    """A prompt that repeats itself, what is asked, and after how many tokens its client leaves."""
+class Ticking:
+    """A millisecond a look: requests run out of time whatever the machine does."""
+
+    def __init__(self) -> None:
+        self.now = 1
+
+    def ns(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+    def unix(self) -> float:
+        return self.now / 1e9
+
+
+def mixed(rng: random.Random) -> tuple[list[int], SamplingParams, int | None, float | None]:
+    """A prompt that repeats itself, what is asked, after how many tokens its client leaves, and
+    how long it may take."""
     motif = [rng.randrange(3, 40) for _ in range(rng.randint(2, 6))]
     prompt = (motif * 12)[: rng.randint(4, 60)]
     params = SamplingParams(
@@ -110,7 +125,8 @@ def mixed(rng: random.Random) -> tuple[list[int], SamplingParams, int | None]:
         stop=("the",) if rng.random() < 0.1 else (),
         min_tokens=rng.choice([0, 3]),
     )
-    return prompt, params, rng.randint(1, 20) if rng.random() < 0.1 else None
+    leaves = rng.randint(1, 20) if rng.random() < 0.1 else None
+    return prompt, params, leaves, rng.uniform(0.2, 3.0) if rng.random() < 0.1 else None
 
 
 def broken(engine: Engine) -> Engine:
@@ -137,8 +153,8 @@ def stream_all(engine: Engine, count: int, seed: int) -> list[Any]:
     sent = 0
     while sent < count or open_:
         while sent < count and len(open_) < 24:
-            prompt, params, leaves = coming[sent]
-            open_[sent] = (engine.submit(prompt, params), [], leaves)
+            prompt, params, leaves, most_s = coming[sent]
+            open_[sent] = (engine.submit(prompt, params, timeout_s=most_s), [], leaves)
             sent += 1
         engine.step()
         engine.scheduler.check_integrity()
@@ -163,11 +179,19 @@ def _whole(events: list[Any], leaves: int | None) -> Any:
     return tokens, notes, events[-1].finish_reason
 
 
+def differ(one: Any, other: Any) -> bool:
+    """Who ran out of time has what came before: the shorter of the two is how the longer begins."""
+    if FinishReason.TIMEOUT in (one[2], other[2]):
+        tokens, notes = (min(len(one[at]), len(other[at])) for at in (0, 1))
+        one, other = ((had[0][:tokens], had[1][:notes]) for had in (one, other))
+    return bool(one != other)
+
+
 def equal(count: int) -> dict[str, Any]:
     """With the real drafter, and every draft that it knows: time is not asked here."""
     settings: dict[str, Any] = {"kernels": "cpu", "pages": 24, "max_batch": 16, "token_budget": 64}
-    plain = stream_all(broken(tiny_engine(**settings)), count, 0)
-    engine = broken(tiny_engine(speculate="prompt", **settings))
+    plain = stream_all(broken(tiny_engine(clock=Ticking(), **settings)), count, 0)
+    engine = broken(tiny_engine(speculate="prompt", clock=Ticking(), **settings))
     assert engine.loop.speculation is not None
     engine.loop.speculation.times.note(1, 1_000_000)
     engine.loop.speculation.times.note(100, 1_000_001)
@@ -176,7 +200,7 @@ def equal(count: int) -> dict[str, Any]:
     totals = engine.telemetry.totals
     return {
         "requests": count,
-        "different": sum(a != b for a, b in zip(plain, drafted, strict=True)),
+        "different": sum(differ(a, b) for a, b in zip(plain, drafted, strict=True)),
         "preemptions": totals["preemptions"],
         "ended": dict(engine.telemetry.finished),
         "draft_tokens": totals["draft_tokens"],

@@ -8,6 +8,8 @@ NEAR = 64
 """Rows: what a long step says about a short one counts less."""
 
 
+SIZES = 512
+"""Rows of a step; longer ones are full of prompts, and the line says what they take."""
 RECENT = 500
 """Steps after which what a size took is forgotten: the machine may be another by now."""
 LEARN = 0.2
@@ -24,7 +26,7 @@ class StepTimes:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, int]] = {}
+        self._seen = [(0.0, -RECENT)] * SIZES
         """By rows: the mean, and at which step it was last seen."""
         self._steps = 0
         self._w = self._x = self._y = self._xx = self._xy = 0.0
@@ -32,8 +34,9 @@ class StepTimes:
     def note(self, rows: int, spent: int) -> None:
         self._steps += 1
         before = self._recent(rows)
-        mean = spent if before is None else before + LEARN * (spent - before)
-        self._seen[rows] = (mean, self._steps)
+        mean = float(spent) if before is None else before + LEARN * (spent - before)
+        if rows < SIZES:
+            self._seen[rows] = (mean, self._steps)
         weight = 1.0 / (NEAR + rows)
         self._w = self._w * FORGET + weight
         self._x = self._x * FORGET + weight * rows
@@ -60,5 +63,5 @@ class StepTimes:
         return self._y / self._w + self.row * (rows - self._x / self._w) if seen is None else seen
 
     def _recent(self, rows: int) -> float | None:
-        mean, when = self._seen.get(rows, (0.0, -RECENT))
+        mean, when = self._seen[rows] if rows < SIZES else (0.0, -RECENT)
         return mean if when > self._steps - RECENT else None
