@@ -174,7 +174,8 @@ def stream_all(engine: Engine, count: int, seed: int) -> list[Any]:
 def _whole(events: list[Any], leaves: int | None) -> Any:
     tokens = [t for e in events for t in e.token_ids]
     notes = [n for e in events for n in e.logprobs]
-    if leaves is not None:  # it may have had some more before the engine knew
+    late = events[-1].finish_reason is FinishReason.TIMEOUT
+    if leaves is not None and not late:  # it may have had some more before the engine knew
         return tokens[:leaves], notes[:leaves], "left" if len(tokens) >= leaves else "ended"
     return tokens, notes, events[-1].finish_reason
 
