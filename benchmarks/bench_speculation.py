@@ -26,7 +26,7 @@ import tomli
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.request import FinishReason, SamplingParams
-from engines import tiny_engine
+from engines import Ticking, tiny_engine
 
 ARMS = ("off", "prompt")
 PROMPTS = Path(__file__).with_name("copy_edit.toml")
@@ -94,20 +94,6 @@ def measure(work: str, turns: int, batch: int) -> dict[str, Any]:
 
 
 # --- equal ---------------------------------------------------------------------------------
-
-
-class Ticking:
-    """A millisecond a look: requests run out of time whatever the machine does."""
-
-    def __init__(self) -> None:
-        self.now = 1
-
-    def ns(self) -> int:
-        self.now += 1_000_000
-        return self.now
-
-    def unix(self) -> float:
-        return self.now / 1e9
 
 
 def mixed(rng: random.Random) -> tuple[list[int], SamplingParams, int | None, float | None]:

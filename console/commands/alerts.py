@@ -49,11 +49,7 @@ def test(
     failed = [name for name, messages in left.items() if messages]
     rules = f"{len(alerts.rules)} rules read"
     verdict = f"{rules}; not delivered: {', '.join(failed)}" if failed else f"{rules}; all took it"
-    output.finish(_report(verdict, (), ways=[
-        {"way": way.name, "delivered": way.delivered, "waiting": way.waiting,
-         "problem": way.problem}
-        for way in ways
-    ]))  # fmt: skip
+    output.finish(_report(verdict, (), ways=[way.to_dict() for way in ways]))
     raise typer.Exit(Exit.GATE_FAILED if failed else Exit.PASSED)
 
 

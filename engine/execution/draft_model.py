@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.execution.kv_cache import KvCache
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
 from engine.observing.clock import Clock
 from engine.request import Request
-from engine.scheduling.plan import NO_DRAFT, Draft, Plan, PlanItem
+from engine.scheduling.odds import FORGET_ALL, Odds
+from engine.scheduling.plan import Draft, Plan, PlanItem
 from engine.scheduling.stepcost import StepTimes
 
 FORGET = 0.95
 """Weight that outcomes keep with each new one."""
-DOUBT = 4.0
-"""Outcomes that the mean of all requests counts for in one request."""
 PROBE = 64
 """Steps without drafts after which one token is drafted: else nobody knew when drafts pay again."""
 
@@ -39,33 +37,25 @@ class _State:
     """What was drafted last, until it is known what came, and ..."""
     place: int = 0
     """... how many output tokens there were."""
-    right: float = 0.0
-    seen: float = 0.0
+    odds: Odds = field(default_factory=Odds)
 
 
 class DraftModel:
     """`budget`: most tokens in one pass."""
 
-    def __init__(
-        self, runner: ModelRunner, cache: KvCache, sampler: Sampler, clock: Clock, budget: int
-    ) -> None:
-        self._runner, self._cache, self._sampler, self._clock = runner, cache, sampler, clock
+    def __init__(self, runner: ModelRunner, sampler: Sampler, clock: Clock, budget: int) -> None:
+        self._runner, self._sampler, self._clock = runner, sampler, clock
         self._budget = budget
         self._states: dict[Request, _State] = {}
         self._times = StepTimes()
         """Of a pass of this model."""
-        self._right, self._seen = 3.0, 5.0
+        self._all = Odds(3.0, 5.0)
         self._idle = 0
-
-    @property
-    def bytes(self) -> int:
-        """Weights and cache."""
-        return self._runner.model_bytes + self._cache.bytes
 
     def depth(self, requests: int, most: int, step: float, row: float) -> int:
         """What gives the most tokens a second: a token more is one more pass, and one more row
         of the large model, for each request."""
-        chance, one = self._right / self._seen, self._times.of(requests)
+        chance, one = self._all.share, self._times.of(requests)
         best, rate = 0, requests / step
         expected, term = 1.0, 1.0
         for depth in range(1, most + 1):
@@ -88,10 +78,9 @@ class DraftModel:
             self._next_tokens([r for r, _ in ready], drafted)
         found = []
         for request, _ in asked:
-            tokens = drafted.get(request)
-            state = self._states[request]
-            state.pending, state.place = tokens or [], len(request.output_ids)
-            found.append(Draft(tokens, [self._chance(state)] * len(tokens)) if tokens else NO_DRAFT)
+            tokens, state = drafted.get(request, []), self._states[request]
+            state.pending, state.place = tokens, len(request.output_ids)
+            found.append(Draft(tokens, [state.odds.among(self._all)] * len(tokens)))
         return found
 
     def forget(self, request: Request) -> None:
@@ -108,14 +97,11 @@ class DraftModel:
         came = request.output_ids[state.place :]
         for guess, token in zip(state.pending, came, strict=False):
             right = guess == token
-            state.right, state.seen = state.right * FORGET + right, state.seen * FORGET + 1.0
-            self._right, self._seen = self._right * 0.999 + right, self._seen * 0.999 + 1.0
+            state.odds.note(right, FORGET)
+            self._all.note(right, FORGET_ALL)
             if not right:
                 break
         state.pending = []
-
-    def _chance(self, state: _State) -> float:
-        return (state.right + DOUBT * self._right / self._seen) / (state.seen + DOUBT)
 
     def _catch_up(
         self, asked: Sequence[tuple[Request, int]], drafted: dict[Request, list[int]]

@@ -65,7 +65,9 @@ def build(
     if config.speculate != "off":
         _check_exact(backend)
     if config.draft_model is not None:
-        drafter = _drafter(config, loaded, cache.pages, sampler, backend, device, clock)
+        drafter = _drafter(
+            config, loaded, cache.pages, max_model_len, sampler, backend, device, clock
+        )
     compute = ModelCompute(loaded, cache, runner, sampler, backend, device, clock, drafter)
     return compute, scheduler
 
@@ -82,12 +84,14 @@ def _drafter(
     config: EngineConfig,
     loaded: LoadedModel,
     pages: int,
+    longest: int,
     sampler: Sampler,
     backend: Backend,
     device: str,
     clock: Clock,
 ) -> DraftModel:
-    """Its cache is fp16, with a page for each of the large model's."""
+    """Its cache is fp16, with a page for each of the large model's; `longest`: tokens of a
+    request, prompt and output."""
     assert config.draft_model is not None
     checkpoint = models.open_checkpoint(models.resolve(config.draft_model))
     small = models.load(checkpoint, backend.ops, device=device)
@@ -104,15 +108,13 @@ def _drafter(
     cache = KvCache(
         layout, spec.layers, memory, config.max_batch, config.token_budget, pages, device
     )
-    most = loaded.spec.max_positions
-    longest = min(config.max_model_len or most, most)
     if spec.max_positions < longest:
         raise ConfigError(
             f"draft_model: {spec.name} takes {spec.max_positions} tokens, fewer than the "
             f"engine's; set max_model_len to {spec.max_positions}"
         )
     runner = ModelRunner(small.model, cache, device, config.max_batch, longest)
-    return DraftModel(runner, cache, sampler, clock, config.token_budget)
+    return DraftModel(runner, sampler, clock, config.token_budget)
 
 
 def select_kernels(config: EngineConfig, spec: ModelSpec) -> tuple[str, Backend]:

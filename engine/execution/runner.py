@@ -67,7 +67,6 @@ class ModelRunner:
         self, model: Llama, cache: KvCache, device: str, max_batch: int, max_model_len: int
     ) -> None:
         self.model = model.on(cache.layers)
-        self.model_bytes = model.weight_bytes
         self._cache = cache
         self._device = device
         self._tables = BlockTables(max_batch, -(-max_model_len // cache.layout.page_tokens))

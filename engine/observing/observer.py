@@ -223,7 +223,7 @@ class Observer:
         if not found.drafted:
             return {}
         return {
-            "draft_accepted_ratio": found.accepted / found.drafted,
+            "draft_accepted_ratio": found.ratio,
             "draft_tokens": found.accepted / found.drafts,
             "draft_gain": found.gain(speculation.times.row),
         }

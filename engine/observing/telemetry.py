@@ -132,6 +132,11 @@ class Drafts:
     accepted: float
     """Of `drafted`, and among `sampled`."""
 
+    @property
+    def ratio(self) -> float | None:
+        """Of the tokens drafted, those that were right; None without drafts."""
+        return self.accepted / self.drafted if self.drafted else None
+
     def gain(self, row_ns: float) -> float | None:
         """Tokens a second over what they would be without drafts, where a row costs `row_ns`;
         None without drafts."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.request import Request
+from engine.scheduling.odds import FORGET_ALL, Odds
 from engine.scheduling.plan import NO_DRAFT, Draft
 
 LONG, SHORT = 4, 2
@@ -19,27 +20,11 @@ CLASSES = (3, 5, 9, 17, 33)
 """Lengths of a match at which the next class of matches begins."""
 FORGET = 0.98
 """Weight that a request's outcomes keep with each new one of their class."""
-DOUBT = 4.0
-"""Outcomes that what is known of all requests counts for in one request."""
-
-
 _CLASS = [sum(length >= edge for edge in CLASSES) for length in range(CLASSES[-1] + 1)]
 
 
 def _class_of(length: int) -> int:
     return _CLASS[length] if length < len(_CLASS) else len(CLASSES)
-
-
-class Odds:
-    """How often a match goes on, by how long it is; old outcomes count less and less."""
-
-    def __init__(self) -> None:
-        self.right = [0.0] * (len(CLASSES) + 1)
-        self.seen = [0.0] * (len(CLASSES) + 1)
-
-    def note(self, kind: int, right: bool, forget: float) -> None:
-        self.right[kind] = self.right[kind] * forget + right
-        self.seen[kind] = self.seen[kind] * forget + 1.0
 
 
 @dataclass(slots=True)
@@ -53,15 +38,14 @@ class Trail:
     """In `ids`: what comes next if the match goes on; -1 without a match."""
     length: int = 0
     """Tokens that are equal so far."""
-    odds: Odds = field(default_factory=Odds)
+    odds: list[Odds] = field(default_factory=lambda: [Odds() for _ in range(len(CLASSES) + 1)])
+    """Of going on, by the match's class."""
 
 
 class PromptLookup:
     def __init__(self) -> None:
         self._trails: dict[Request, Trail] = {}
-        self._all = Odds()
-        for kind in range(len(CLASSES) + 1):  # before anything is known: as likely as not
-            self._all.right[kind], self._all.seen[kind] = 1.0, 2.0
+        self._all = [Odds(1.0, 2.0) for _ in range(len(CLASSES) + 1)]  # as likely as not
 
     def depth(self, requests: int, most: int, step: float, row: float) -> int:
         """Looking costs next to nothing."""
@@ -97,8 +81,8 @@ class PromptLookup:
         if trail.place >= 0:
             right = trail.ids[trail.place] == token
             kind = _class_of(trail.length)
-            trail.odds.note(kind, right, FORGET)
-            self._all.note(kind, right, 0.999)
+            trail.odds[kind].note(right, FORGET)
+            self._all[kind].note(right, FORGET_ALL)
             trail.place, trail.length = (trail.place + 1, trail.length + 1) if right else (-1, 0)
         self._extend(trail, token)
         if trail.place < 0:
@@ -118,6 +102,4 @@ class PromptLookup:
 
     def _chance(self, trail: Trail, length: int) -> float:
         kind = _class_of(length)
-        known = self._all.right[kind] / self._all.seen[kind]
-        own = trail.odds
-        return (own.right[kind] + DOUBT * known) / (own.seen[kind] + DOUBT)
+        return trail.odds[kind].among(self._all[kind])

@@ -15,7 +15,6 @@ from playbooks.steps.fields import Reads
 
 Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 Severity = Literal["critical", "warning"]
-KINDS = ("bell", "command", "webhook", "alertmanager")
 SOURCE = "source"
 """The rule that is always there: an engine that does not answer, or says what nobody can read."""
 

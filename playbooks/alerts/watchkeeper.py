@@ -101,12 +101,8 @@ class Watchkeeper:
                 {"rule": rule, "target": target, "since": since}
                 for rule, target, since in self.keeper.firing()
             ],
-            "ways": [
-                {"way": way.name, "delivered": way.delivered, "waiting": way.waiting,
-                 "problem": way.problem}
-                for way in self.ways
-            ],
-        }  # fmt: skip
+            "ways": [way.to_dict() for way in self.ways],
+        }
         if state == self._seen:
             return
         self._seen = state

@@ -92,6 +92,11 @@ class Way:
     def waiting(self) -> int:
         return len(self._queue)
 
+    def to_dict(self) -> dict[str, Any]:
+        """How it is, for a report."""
+        return {"way": self.name, "delivered": self.delivered, "waiting": self.waiting,
+                "problem": self.problem}  # fmt: skip
+
     def close(self, patience_s: float) -> list[Message]:
         """Deliver what is left within so long a time; gives what could not be."""
         with self._wake:
@@ -103,27 +108,27 @@ class Way:
     def _work(self) -> None:
         tries, unsure = 0, False
         while (message := self._next()) is not None:
-            try:
-                self._send(message, unsure)
-            except NotDelivered as error:
-                self._failed(error, tries)
-                tries, unsure = tries + 1, unsure or error.unsure
-                self._pause(self._waits[min(tries, len(self._waits)) - 1])
+            problem = self._try(message, unsure)
+            if problem is None:
+                self._queue.popleft()
+                self.delivered += 1
+                self.problem, tries, unsure = None, 0, False
                 continue
-            except Exception as error:  # a way's own bug must not end the way
-                log.exception("%s", self.name)
-                self._failed(NotDelivered(f"{type(error).__name__}: {error}"), tries)
-                tries += 1
-                self._pause(self._waits[min(tries, len(self._waits)) - 1])
-                continue
-            self._queue.popleft()
-            self.delivered += 1
-            self.problem, tries, unsure = None, 0, False
+            self.problem = str(problem)
+            if tries == 0:
+                log.warning("%s: %s; it is tried again", self.name, problem)
+            tries, unsure = tries + 1, unsure or problem.unsure
+            self._pause(self._waits[min(tries, len(self._waits)) - 1])
 
-    def _failed(self, error: NotDelivered, tries: int) -> None:
-        self.problem = str(error)
-        if tries == 0:
-            log.warning("%s: %s; it is tried again", self.name, error)
+    def _try(self, message: Message, repeat: bool) -> NotDelivered | None:
+        try:
+            self._send(message, repeat)
+        except NotDelivered as error:
+            return error
+        except Exception as error:  # a way's own bug must not end the way
+            log.exception("%s", self.name)
+            return NotDelivered(f"{type(error).__name__}: {error}")
+        return None
 
     def _next(self) -> Message | None:
         with self._wake:

@@ -319,10 +319,10 @@ def _step_facts(
 def _draft_facts(engine: Engine) -> dict[str, float | None]:
     speculation = engine.loop.speculation
     drafts = engine.telemetry.drafts(engine.clock.ns() / 1e9)
-    if speculation is None or not drafts.drafted:
+    if speculation is None:
         return {}
     return {
-        "draft_accepted_ratio": drafts.accepted / drafts.drafted,
+        "draft_accepted_ratio": drafts.ratio,
         "draft_gain": drafts.gain(speculation.times.row),
     }
 

@@ -17,7 +17,7 @@ from engine.scheduling.plan import NO_DRAFT, Draft, Plan, PlanItem
 from engine.scheduling.speculation import PATIENCE, Speculation, verified
 from engine.scheduling.stepcost import StepTimes
 from engine.stream import Stream
-from engines import assert_nothing_held, step_until_idle, tiny_engine
+from engines import Ticking, assert_nothing_held, step_until_idle, tiny_engine
 from model_files import write_hf
 
 VOCAB = 270
@@ -391,20 +391,6 @@ def test_a_model_that_is_never_right_is_asked_no_more_than_now_and_then(models):
     serve(engine, [(0, [9, 8, 7], SamplingParams(max_tokens=400, ignore_eos=True, seed=1))])
     totals = engine.telemetry.totals
     assert totals["drafts"] < 40 and totals["steps"] > 240
-
-
-class Ticking:
-    """Every look at it costs a millisecond: passes take time, whatever the machine does."""
-
-    def __init__(self) -> None:
-        self.now = 1
-
-    def ns(self) -> int:
-        self.now += 1_000_000
-        return self.now
-
-    def unix(self) -> float:
-        return self.now / 1e9
 
 
 @pytest.mark.parametrize(
