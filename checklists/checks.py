@@ -131,12 +131,13 @@ def _find(
         return None, f"the source is {state}: {why}"
     if place == "computed":
         return COMPUTED[name](snapshot), "the numbers for it are missing, or too few"
-    found = _walk(snapshot, name)
+    found = walk(snapshot, name)
     few = _too_few(snapshot, name)
     return found, few or "this engine does not report it"
 
 
-def _walk(snapshot: Snapshot, name: str) -> Any:
+def walk(snapshot: Snapshot, name: str) -> Any:
+    """What stands at a dotted name; None where the engine does not report it."""
     found: Any = snapshot
     for part in name.split("."):
         found = None if found is None else getattr(found, part)
@@ -148,7 +149,7 @@ def _too_few(snapshot: Snapshot, name: str) -> str | None:
     block, _, percentile = name.rpartition(".")
     if not re.fullmatch(r"p\d\d", percentile):
         return None
-    return f"n is too small ({_walk(snapshot, block).n} samples)"
+    return f"n is too small ({walk(snapshot, block).n} samples)"
 
 
 def _from_environment(name: str, environment: Mapping[str, Any] | None) -> ItemResult:

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from checklists.checks import walk
 from checklists.tomlfile import unknown
 from engine.errors import ConfigError
 from engine.snapshot import Snapshot
@@ -26,12 +27,10 @@ def reading(name: str) -> Reading:
     known = _names()
     if name not in known:
         raise ConfigError(f"field: {unknown('field', name, known)}")
-    path, is_text = name.split("."), known[name]
+    is_text = known[name]
 
     def read(snapshot: Snapshot) -> float | None:
-        value: Any = snapshot
-        for part in path:
-            value = getattr(value, part, None)
+        value = walk(snapshot, name)
         if is_text:
             return float(bool(value))
         return None if value is None else float(value)
