@@ -121,6 +121,8 @@ ACTIONS: tuple[Action, ...] = (
          "Write a new entry into the optimization log"),
     )),
     *_rows((FORECAST,), rows=(
+        ("enter", "screen.replay_hour", "replay", "Replay the chosen hour",
+         "Play the chosen hour through the panels, sixty times as fast"),
         ("w", "screen.compare_what_ifs", "what-ifs", "What-ifs side by side",
          "What-ifs side by side, and what was assumed"),
         ("s", "screen.next_scenario", "scenario", "Show the next scenario",

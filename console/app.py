@@ -315,8 +315,10 @@ class Console(LiveControls, RecordingControls):
         return Forecasts(self)
 
     def action_show_forecast(self) -> None:
+        """From the replay of its hour too: that ends with it."""
         from console.screens.forecast import ForecastScreen
 
+        self.come_home()
         self.go(ForecastScreen())
 
     def action_show_fleet(self) -> None:

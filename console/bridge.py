@@ -116,6 +116,8 @@ class Bridge:
         self._post = post
         self._load = load
         self._clock = clock
+        self._home: tuple[EngineLike, Callable[[], float]] | None = None
+        """Our own engine and its clock, while another is visited."""
         self._phase_since = clock()
         self._measuring = False
         """A playbook runs."""
@@ -162,7 +164,7 @@ class Bridge:
     def _stop_all(self) -> None:
         if self._load is not None:
             self._load.stop()
-        self.engine.stop()
+        (self._home[0] if self._home else self.engine).stop()
 
     def _enter(self, phase: EnginePhase) -> None:
         self.phase = phase
@@ -189,6 +191,19 @@ class Bridge:
     @property
     def _measures_here(self) -> bool:
         return self._measuring and self.engine.reach is None
+
+    def visit(self, engine: EngineLike, clock: Callable[[], float]) -> None:
+        """Show `engine`, which has begun, by its own clock; our own goes on unseen."""
+        self._home = self._home or (self.engine, self._clock)
+        self.engine, self._clock = engine, clock
+
+    def come_home(self) -> Callable[[], float] | None:
+        """Show our own engine again; its clock, None where it is shown already."""
+        if self._home is None:
+            return None
+        self.engine, self._clock = self._home
+        self._home = None
+        return self._clock
 
     # numbers
 

@@ -38,37 +38,31 @@ def forecast_run(
     Exit code 1: the objective is missed, 3: on some plausible days only.
     """
     from console.recording.past import read_past
-    from playbooks.forecast.asked import question_of, traffic_of
-    from playbooks.forecast.asked_traffic import outlook_of
+    from engine.remote.address import shown
+    from playbooks.forecast.asked import at_url
+    from playbooks.forecast.forecast import Forecast
     from playbooks.forecast.rates_file import write_rates
     from playbooks.forecast.record import of_forecast
-    from playbooks.forecast.report import report_of
-    from playbooks.forecast.run import run_forecast
 
-    fit, config = _engine(engine, step.fit, target)
-    outlook = outlook_of(traffic_of(step), read_past)
-    question = question_of(step, outlook, fit, config)
+    if target != "embedded":
+        step = at_url(step, shown(target))
+    asked = Forecast.of(step, *_engine(engine, step.fit), read_past)
     if rates is not None:
-        write_rates(outlook, question.scenarios[0].replicas, rates)
+        write_rates(asked.outlook, asked.question.scenarios[0].replicas, rates)
     with output.progress("courses") as progress:
-        found = run_forecast(question, progress)
-    report = report_of(question, found, outlook)
+        report = asked.report(progress)
     output.finish(report, keep=True, log=lambda files: of_forecast(report, files))
     if report["verdict"] != "holds":
         raise typer.Exit(OF_VERDICT[report["verdict"]])
 
 
-def _engine(engine: EngineFlags, file: str | None, target: str) -> tuple[Fit, EngineConfig]:
+def _engine(engine: EngineFlags, file: str | None) -> tuple[Fit, EngineConfig]:
     """The fit and the settings of what there is."""
     from playbooks.forecast.asked import own_fit
-    from playbooks.forecast.fit_file import load, url_path
+    from playbooks.forecast.fit_file import load
 
-    if file is None and target == "embedded":
+    if file is None:
         config = engine.config()
         return own_fit(config), config
-    if file is None:
-        from engine.remote.address import shown
-
-        file = str(url_path(shown(target)))
     fit = load(Path(file))
     return fit, fit.config.with_(**engine.given)

@@ -65,6 +65,14 @@ class ConsoleSurface(App[None]):
     def scope(self, where: str) -> Scope:
         raise NotImplementedError
 
+    def visit(self, player: Replay) -> None:
+        """Show a recording in our own engine's place."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """Read the latest Snapshot and draw it."""
+        raise NotImplementedError
+
     def draw(self, snapshot: Snapshot) -> None:
         """On the screen that is seen."""
         raise NotImplementedError

@@ -30,6 +30,8 @@ class RecordingControls(ConsoleSurface):
 
     recorder: RecorderThread | None = None
     """While it records."""
+    _own_history: History | None = None
+    """Of our own engine, while another is visited."""
     _moving = 0
     """Moves in a recording that are not done yet."""
 
@@ -91,6 +93,23 @@ class RecordingControls(ConsoleSurface):
     def player(self) -> Replay | None:
         engine = self.bridge.engine
         return engine if isinstance(engine, Replay) else None
+
+    def visit(self, player: Replay) -> None:
+        """Show what has not come yet through the same panels; `come_home` ends it."""
+        self._own_history = self._own_history or self.history
+        self.history, self.clock = History(), player.now
+        self.bridge.visit(player, player.now)
+        player.play()
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.tick()
+
+    def come_home(self) -> None:
+        """From a visit to our own engine, if there is one."""
+        clock = self.bridge.come_home()
+        if clock is not None and self._own_history is not None:
+            self.clock, self.history, self._own_history = clock, self._own_history, None
+            self.tick()
 
     def take_passed(self) -> None:
         """Into the graphs: what was played since the last look, all of it anew after a jump."""

@@ -37,7 +37,11 @@ class ForecastScreen(ListScreen[HourView]):
 
     def make_pane(self) -> ListPane[HourView]:
         return ListPane(
-            lambda hour: str(hour.at), drawn.hour_row, drawn.hour_head, on_choice=self._draw_curves
+            lambda hour: str(hour.at),
+            drawn.hour_row,
+            drawn.hour_head,
+            "screen.replay_hour",
+            on_choice=self._draw_curves,
         )
 
     def body(self) -> Iterable[Widget]:
@@ -62,7 +66,11 @@ class ForecastScreen(ListScreen[HourView]):
         return f"{item.label} {item.words}"
 
     def title_line(self) -> Line:
-        return (Span("Hours", "title"),) if self.view is not None else ()
+        if self.view is None:
+            return ()
+        state = self.console_app.forecasts
+        told = f"  simulating {state.simulating} … {state.share:.0%}" if state.simulating else ""
+        return (Span("Hours", "title"), Span(told, "operator"))
 
     def show_detail(self) -> None:
         self._draw_curves()
@@ -91,7 +99,21 @@ class ForecastScreen(ListScreen[HourView]):
             self._drawn = (self.view, shape, lines)
         self.curves.show((*drawn.title(self.view, self._place),), self._drawn[2])
 
+    def on_unmount(self) -> None:
+        self.console_app.forecasts.stop_replay()
+
     # actions
+
+    def action_replay_hour(self) -> None:
+        choice, app = self.pane.choice, self.console_app
+        if choice is None:
+            return
+        if app.runs.current is not None:
+            text = f"{app.runs.current.playbook.name} runs; wait for its end"
+            self.notify(text, severity="warning", timeout=3)
+            return
+        app.forecasts.replay(self._place, choice)
+        self.show_body(self._state)
 
     def action_move_page(self, pages: int) -> None:
         """Of the what-ifs, where they are more than fit; else of the hours."""

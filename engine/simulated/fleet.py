@@ -70,9 +70,11 @@ class Fleet:
         size: int,
         block_tokens: int = 512,
         arrival_ns: int = 0,
+        unix: float = 0.0,
     ) -> None:
         """`block_tokens`: of the parts that a prefix is told in; `arrival_ns`: from a request's
-        arrival until it is in the engine's queue."""
+        arrival until it is in the engine's queue; `unix`: second 0, for what replicas publish."""
+        self._unix = unix
         self._make, self._router = make, router
         self._block_tokens, self._arrival_ns = block_tokens, arrival_ns
         self.members: list[Member] = []
@@ -188,7 +190,9 @@ class Fleet:
         """More replicas, with empty caches, that take requests after `start_s`."""
         now = self._ns(self.now_s)
         for _ in range(count):
-            replica = self._make(self._made, VirtualClock(start=now))
+            replica = self._make(
+                self._made, VirtualClock(now, self._unix + self.now_s - self._skipped)
+            )
             ready = now + int(start_s * 1e9)
             self.members.append(Member(self._made, replica, ready, self._block_tokens))
             self._made += 1

@@ -15,7 +15,7 @@ from engine.simulated.scaling import Loss, Scaling
 from playbooks.forecast.asked_traffic import TrafficAsked
 from playbooks.forecast.clocks import by_the_clock
 from playbooks.forecast.course import Scenario
-from playbooks.forecast.fit_file import Fit, load, own_path
+from playbooks.forecast.fit_file import Fit, load, own_path, url_path
 from playbooks.forecast.outlook import Outlook
 from playbooks.forecast.run import Question
 from playbooks.load.slo import Slo, parse_slo
@@ -53,6 +53,12 @@ def traffic_of(step: ForecastStep) -> TrafficAsked:
         Path(step.history), calendar, step.zone, step.start, step.days, step.lengths, step.cv,
         step.scale,
     )  # fmt: skip
+
+
+def at_url(step: ForecastStep, url: str) -> ForecastStep:
+    """Of the engine that serves there: with its fit, unless the step names another. `url`: as it
+    is shown, without secrets."""
+    return step if step.fit is not None else replace(step, fit=str(url_path(url)))
 
 
 def own_fit(config: EngineConfig) -> Fit:

@@ -134,13 +134,13 @@ class Sender:
         fleet.send(arrival.at_s, prompt, arrival.output_tokens, arrival.prefix)
 
 
-def make_fleet(scenario: Scenario, world: World, size: int) -> Fleet:
+def make_fleet(scenario: Scenario, world: World, size: int, unix: float = 0.0) -> Fleet:
     def make(number: int, clock: VirtualClock) -> Replica:
         seed = world.seed * 1000 + number
         return scenario.fit.replica(scenario.config, seed=seed, speed=world.speed, clock=clock)
 
     router = ROUTERS[scenario.router]()
-    return Fleet(make, router, size, world.traffic.block_tokens, scenario.fit.arrival_ns)
+    return Fleet(make, router, size, world.traffic.block_tokens, scenario.fit.arrival_ns, unix)
 
 
 def capacity(scenario: Scenario, traffic: Traffic) -> float:
@@ -165,18 +165,18 @@ def capacity(scenario: Scenario, traffic: Traffic) -> float:
 
 
 def with_ticks(
-    arrivals: Iterable[Arrival], begin_s: float, end_s: float
+    arrivals: Iterable[Arrival], begin_s: float, end_s: float, every_s: float = TICK_S
 ) -> Iterator[Arrival | float]:
     """The arrivals, and between them the seconds at which the fleet is looked at."""
-    tick = -(-begin_s // TICK_S) * TICK_S
+    tick = -(-begin_s // every_s) * every_s
     for arrival in arrivals:
         while tick <= arrival.at_s:
             yield tick
-            tick += TICK_S
+            tick += every_s
         yield arrival
     while tick <= end_s:
         yield tick
-        tick += TICK_S
+        tick += every_s
 
 
 def hours_of(seconds: float) -> int:

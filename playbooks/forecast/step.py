@@ -8,11 +8,9 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from playbooks.checkup.site import Site
-from playbooks.forecast.asked import own_fit, question_of, traffic_of
-from playbooks.forecast.asked_traffic import outlook_of
+from playbooks.forecast.asked import own_fit
 from playbooks.forecast.fit_file import Fit, load, own_path
-from playbooks.forecast.report import report_of
-from playbooks.forecast.run import run_forecast
+from playbooks.forecast.forecast import Forecast
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.steps.forecast import ForecastStep
 from playbooks.steps.models import FitWork
@@ -40,10 +38,7 @@ def forecast_outcome(
     params: ForecastStep, fit: Fit, config: EngineConfig, clock: StepClock
 ) -> StepOutcome:
     """Raises ConfigError for files and settings that do not do."""
-    outlook = outlook_of(traffic_of(params))
-    question = question_of(params, outlook, fit, config)
-    found = run_forecast(question, clock.check)
-    report = report_of(question, found, outlook)
+    report = Forecast.of(params, fit, config).report(clock.check)
     return StepOutcome(step_metrics(report), report["sentences"][0], report)
 
 
