@@ -1,9 +1,10 @@
 """Times every kernel beside what the machine could do: `python -m kernels.bench`.
 
 One row per operation, format and backend. "of roof" is the time that the bytes (or the
-multiply-adds, whichever take longer) need at the rates measured in the same run, over the
-time that passed. Pages and weights are cold: consecutive calls use those of different
-layers. Activations are not, as in a decoder; small operations can pass the roof that way.
+multiply-adds of floats, whichever take longer) need at the rates measured in the same run, over
+the time that passed. Pages and weights are cold: consecutive calls use those of different
+layers. Activations are not, as in a decoder; small operations can pass the roof that way. The
+products of a layer are taken in floats and in integers, in turns; "× first" is by the least times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -21,14 +22,17 @@ import torch
 
 from kernels.contract import Operations
 from kernels.cpu.build import load
+from kernels.decoder import COMPUTE, product_bits, product_names
 from kernels.dispatch import select
 from kernels.errors import KernelError
 from kernels.layout import FORMATS, HP, KvStep, LayerKv, PageLayout
 from kernels.roofline import memory_read_rate
-from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight, Rope
+from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight, Rope, Rounding
 
 COLD_BYTES = 96 << 20
 """Data that a benchmark walks through: more than the last cache level holds."""
+KEPT = 32
+"""Columns in float of a matrix of products of int8, as `outlier_columns` has it."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,18 @@ class Sizes:
         return self.kv_heads * self.group
 
 
-def measure(call: Callable[[], object], seconds: float = 0.3, least: int = 5) -> list[float]:
-    """Seconds of each call, for about `seconds` in all; the first one warms up."""
-    call()
-    times: list[float] = []
-    while len(times) < least or sum(times) < seconds:
-        start = time.perf_counter()
+def measure(
+    calls: Sequence[Callable[[], object]], seconds: float = 0.3, least: int = 5
+) -> list[list[float]]:
+    """Seconds of each call, in turns, for about `seconds` in all for each; the first warms up."""
+    for call in calls:
         call()
-        times.append(time.perf_counter() - start)
+    times: list[list[float]] = [[] for _ in calls]
+    while len(times[0]) < least or sum(map(sum, times)) < seconds * len(calls):
+        for call, taken in zip(calls, times, strict=True):
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
     return times
 
 
@@ -95,7 +103,7 @@ def measure_roof() -> Roof:
     """Multiply-adds from registers, and reading memory, both in C."""
     library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
     threads, rounds = torch.get_num_threads(), 1 << 22
-    fma = min(measure(lambda: library.multiply_add(ctypes.c_int64(rounds), threads)))
+    fma = min(measure([lambda: library.multiply_add(ctypes.c_int64(rounds), threads)])[0])
     flops = 2 * library.multiply_adds() * rounds * threads
     return Roof(memory_read_rate() or 0.0, flops / fma)
 
@@ -183,8 +191,7 @@ def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[Timed
     if encoding in FLOAT:
         raw = RawWeight.dense((torch.randn(n, k) * 0.02).to(FLOAT[encoding]))
     else:
-        row = k // 32 * BLOCK_BYTES[encoding]
-        raw = RawWeight(encoding, n, k, torch.randint(0, 50, (n, row), dtype=torch.uint8))
+        raw = random_blocks(encoding, n, k)
     weights = [run.pack(raw) for _ in range(-(-COLD_BYTES // max(raw.nbytes, n * k)))]
     for rows in (1, 48, 256):
         x, turn = torch.randn(rows, k), cycle(weights)
@@ -196,19 +203,78 @@ def linear_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[Timed
         yield TimedCall(f"linear {rows}", encoding, call, Work(moved, 2 * rows * n * k))
 
 
-def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[TimedCall]:
+def random_blocks(encoding: str, n: int, k: int) -> RawWeight:
+    row = k // 32 * BLOCK_BYTES[encoding]
+    return RawWeight(encoding, n, k, torch.randint(0, 50, (n, row), dtype=torch.uint8))
+
+
+def layer_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[list[TimedCall]]:
+    """A layer's products, with cold weights: of floats and of integers, with the columns kept that
+    a calibration would name."""
+    s = sizes
+    shapes = {
+        "qkv": ((s.query_heads + 2 * s.kv_heads) * s.head_dim, s.hidden),
+        "out": (s.hidden, s.query_heads * s.head_dim),
+        "gate_up": (2 * s.mlp, s.hidden),
+        "down": (s.hidden, s.mlp),
+    }
+    raw = {name: random_blocks(encoding, n, k) for name, (n, k) in shapes.items()}
+    nbytes, macs = sum(w.nbytes for w in raw.values()), sum(w.rows * w.cols for w in raw.values())
+    copies = -(-COLD_BYTES // macs)
+
+    def packed(compute: str) -> dict[str, object]:
+        found = {}
+        for name in product_names(0):
+            bits, weight = product_bits(compute, name), raw[name.partition(".")[2]]
+            kept = range(0, 18 * KEPT, 18) if bits == 8 else ()
+            found[name] = run.pack(weight, None if bits is None else Rounding(bits, tuple(kept)))
+        return found
+
+    layers = {compute: [packed(compute) for _ in range(copies)] for compute in COMPUTE}
+    for rows in (1, 8, 24, 48, 256):
+        x = {name: torch.randn(rows, k) for name, (_, k) in shapes.items()}
+        work = Work(nbytes + 4 * rows * sum(n + k for n, k in shapes.values()), 2 * rows * macs)
+
+        def timed(compute: str, x: dict[str, torch.Tensor] = x, work: Work = work) -> TimedCall:
+            turn = cycle(layers[compute])
+
+            def call() -> None:
+                for name, weight in next(turn).items():
+                    run.linear(x[name.partition(".")[2]], weight)
+
+            return TimedCall(f"layer {len(x['qkv'])}", f"{encoding} {compute}", call, work)
+
+        yield [timed(compute) for compute in COMPUTE]
+
+
+def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[Sequence[TimedCall]]:
+    """Those of one sequence are measured in turns."""
     for name in formats:
-        yield from cache_cases(run, name, sizes)
+        yield from ([one] for one in cache_cases(run, name, sizes))
     for rows in (1, sizes.sequences, 256):
-        yield from row_cases(run, rows, sizes)
+        yield from ([one] for one in row_cases(run, rows, sizes))
     for encoding in (*FLOAT, *BLOCK_BYTES):
-        yield from linear_cases(run, encoding, sizes)
+        yield from ([one] for one in linear_cases(run, encoding, sizes))
+    if run.name == "cpu":
+        for encoding in BLOCK_BYTES:
+            yield from layer_cases(run, encoding, sizes)
+
+
+def row_of(case: TimedCall, times: list[float], first: float, backend: str, roof: Roof) -> str:
+    """`first`: least seconds of the first of those that take turns."""
+    median = statistics.median(times)
+    return (
+        f"{case.op:16}{case.fmt:14}{backend:11}{min(times) * 1e3:10.3f}{median * 1e3:10.3f}"
+        f"{case.work.nbytes / 1e6:9.2f}{case.work.flops / 1e6:9.1f}"
+        f"{roof.share(case.work, min(times)):9.1%}{first / min(times):9.2f}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
     parser.add_argument("--backend", nargs="*", default=["cpu", "reference"])
     parser.add_argument("--format", nargs="*", default=list(FORMATS), choices=list(FORMATS))
+    parser.add_argument("--only", default="", help="operations whose name begins so, like layer")
     parser.add_argument("--sequences", type=int, default=48)
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--prompt", type=int, default=512)
@@ -222,17 +288,16 @@ def main() -> None:
         )
         print(f"{sizes}\n")
         print(f"{'op':16}{'format':14}{'backend':11}{'least ms':>10}{'median':>10}", end="")
-        print(f"{'MB':>9}{'MFLOP':>9}{'of roof':>9}")
+        print(f"{'MB':>9}{'MFLOP':>9}{'of roof':>9}{'× first':>9}")
         for backend in options.backend:
             run = select(backend).ops
-            for case in cases(run, sizes, options.format):
-                times = measure(case.call)
-                print(
-                    f"{case.op:16}{case.fmt:14}{run.name:11}{min(times) * 1e3:10.3f}"
-                    f"{statistics.median(times) * 1e3:10.3f}{case.work.nbytes / 1e6:9.2f}"
-                    f"{case.work.flops / 1e6:9.1f}{roof.share(case.work, min(times)):9.1%}",
-                    flush=True,
-                )
+            for turns in cases(run, sizes, options.format):
+                if not turns[0].op.startswith(options.only):
+                    continue
+                taken = measure([case.call for case in turns])
+                first = min(taken[0])
+                for case, times in zip(turns, taken, strict=True):
+                    print(row_of(case, times, first, run.name, roof), flush=True)
     except KernelError as error:
         raise SystemExit(f"bench: {error}") from error
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from kernels.layout import KvStep, LayerKv, PageLayout
-from kernels.weights import RawWeight, Rope
+from kernels.weights import RawWeight, Rope, Rounding
 
 Stack = Callable[[torch.Tensor, KvStep, torch.Tensor], torch.Tensor]
 """x [T, hidden] before the first layer, overwritten maybe; the step; int64 [R], rows of x
@@ -78,8 +78,12 @@ class Operations(Protocol):
     def misfit(self, layout: PageLayout, query_heads: int) -> str | None:
         """Why these kernels cannot serve such a cache, in a few words; None if they can."""
 
-    def pack(self, weight: RawWeight) -> Any:
-        """A matrix [N, K] as the other operations take it: the backend's own handle."""
+    def pack(self, weight: RawWeight, rounding: Rounding | None = None) -> Any:
+        """A matrix [N, K] as the other operations take it: the backend's own handle.
+
+        `rounding`: products of it are of integers (kernels.integer); it must be quantised.
+        `embed` is exact all the same.
+        """
 
     def linear(
         self,

@@ -18,11 +18,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.nn import functional as F
 
+import kernels.integer
 from kernels.contract import Decoder, Stack
 from kernels.decoder import layer_by_layer
+from kernels.integer import IntegerWeight
 from kernels.layout import HP, PARTS, V_GROUP, KvStep, LayerKv, PageLayout
 from kernels.quantise import quantise, quantise_four, quantise_groups, quantise_static, unpack_rows
-from kernels.weights import RawWeight, Rope
+from kernels.weights import RawWeight, Rope, Rounding
 
 name = "reference"
 
@@ -34,22 +36,26 @@ def misfit(layout: PageLayout, query_heads: int) -> str | None:
     return None
 
 
-def pack(weight: RawWeight) -> torch.Tensor:
-    """float32 [N, K], dense."""
-    return weight.dequantise()
+def pack(weight: RawWeight, rounding: Rounding | None = None) -> torch.Tensor | IntegerWeight:
+    """float32 [N, K], dense; or its integers."""
+    return weight.dequantise() if rounding is None else IntegerWeight.of(weight, rounding)
 
 
 def linear(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | IntegerWeight,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    if isinstance(weight, IntegerWeight):
+        return kernels.integer.linear(x, weight, bias, residual)
     y = F.linear(x, weight, bias)
     return y if residual is None else residual.add_(y)
 
 
-def embed(weight: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+def embed(weight: torch.Tensor | IntegerWeight, tokens: torch.Tensor) -> torch.Tensor:
+    if isinstance(weight, IntegerWeight):
+        return weight.rows(tokens)
     return F.embedding(tokens, weight)
 
 

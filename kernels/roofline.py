@@ -1,8 +1,8 @@
 """The best GEMM rate of this machine on a model's own shapes: what a whole engine is held to.
 
 A fraction of it is honest only if the denominator is: every GEMM at hand runs the same
-shapes in the same process, prepacked for them if it can be, and the fastest one counts. All
-compute in float32, as the engine does.
+shapes in the same process, prepacked for them if it can be, and the fastest one counts. There are
+two limits: that of float32, and that of products of integers of 8 bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional as F
 
 from kernels.errors import BuildError
-from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
+from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight, Rounding
 
 ROWS = 256
 """Enough rows for arithmetic, not memory, to be the limit."""
@@ -33,6 +33,8 @@ READ_PASSES = 6
 
 Shape = tuple[int, int]
 Gemm = Callable[[torch.Tensor], torch.Tensor]
+Gemms = Callable[[int, int], dict[str, Gemm]]
+"""Of a matrix of so many rows and columns: what can multiply by it, by name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class GemmRates:
     """GFLOP/s over the given shapes, each as often as it occurs."""
 
     rates: dict[str, float]
-    """torch | onednn | panel -> rate; a GEMM that is not available is not in it."""
+    """Name of the GEMM -> rate; one that is not available is not in it."""
 
     @property
     def by(self) -> str:
@@ -66,8 +68,24 @@ def best_gemm_rate(
     Measured on a thread that ends with it, so that its OpenMP pool does not stay about and
     slow down the engine's.
     """
+
+    def gemms(rows: int, cols: int) -> dict[str, Gemm]:
+        return candidates(_random(encoding, rows, cols), m)
+
+    return _on_own_thread(shapes, gemms, m, budget_s)
+
+
+def best_integer_rate(
+    shapes: list[Shape], m: int = ROWS, budget_s: float = BUDGET_S
+) -> GemmRates | None:
+    """The same of products of int8; None where there are none for one of the shapes."""
+    rates = _on_own_thread(shapes, lambda n, k: integer_candidates(n, k, m), m, budget_s)
+    return rates if rates.rates else None
+
+
+def _on_own_thread(shapes: list[Shape], gemms: Gemms, m: int, budget_s: float) -> GemmRates:
     with ThreadPoolExecutor(1) as own_thread:
-        return own_thread.submit(_measure, shapes, m, encoding, budget_s).result()
+        return own_thread.submit(_measure, shapes, gemms, m, budget_s).result()
 
 
 @cache
@@ -93,14 +111,14 @@ def memory_read_rate() -> float | None:
     return READ_BYTES / fastest
 
 
-def _measure(shapes: list[Shape], m: int, encoding: str, budget_s: float) -> GemmRates:
+def _measure(shapes: list[Shape], gemms: Gemms, m: int, budget_s: float) -> GemmRates:
     counts = Counter(shapes)
     work = {shape: 2 * m * shape[0] * shape[1] * count for shape, count in counts.items()}
-    seconds: dict[str, float] = {}
-    for shape, count in counts.items():
-        # Long products need few repeats, short ones are noisy: equal shares suit both.
-        for name, fastest in _time(shape, m, encoding, budget_s / len(counts)).items():
-            seconds[name] = seconds.get(name, 0.0) + count * fastest
+    # Long products need few repeats, short ones are noisy: equal shares suit both.
+    times = {shape: _time(shape, gemms, m, budget_s / len(counts)) for shape in counts}
+    everywhere = [n for n in next(iter(times.values())) if all(n in row for row in times.values())]
+    seconds = {n: sum(count * times[shape][n] for shape, count in counts.items())
+               for n in everywhere}  # fmt: skip
     return GemmRates({name: sum(work.values()) / s / 1e9 for name, s in seconds.items()})
 
 
@@ -115,27 +133,43 @@ def candidates(weight: RawWeight, m: int) -> dict[str, Gemm]:
     return found
 
 
+def integer_candidates(rows: int, cols: int, m: int) -> dict[str, Gemm]:
+    """Products of int8 that can run here, with weights of 8 and of 4 bits.
+
+    torch's has no scales, and rows that are int8 already: a limit that products of blocks, which
+    have both, cannot reach.
+    """
+    found: dict[str, Gemm] = {}
+    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        x, w = (torch.randint(-127, 128, (n, cols), dtype=torch.int8) for n in (m, rows))
+        found["torch int8"] = lambda _: torch._int_mm(x, w.T)
+    if cols % BLOCK == 0:
+        with suppress(BuildError):
+            for name in ("q8_0", "q4_0"):
+                found[f"panel {name}"] = _panel(_random(name, rows, cols), Rounding(8))
+    return found
+
+
 def _onednn(dense: torch.Tensor, m: int) -> Gemm:
     packed = torch.ops.mkldnn._reorder_linear_weight(dense, m)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
-def _panel(weight: RawWeight) -> Gemm:
+def _panel(weight: RawWeight, rounding: Rounding | None = None) -> Gemm:
     from kernels.cpu import gemm
 
-    packed = gemm.pack(weight)
+    packed = gemm.pack(weight, rounding)
     return lambda x: gemm.linear(x, packed)
 
 
 @torch.inference_mode()
-def _time(shape: Shape, m: int, encoding: str, budget_s: float) -> dict[str, float]:
+def _time(shape: Shape, gemms_of: Gemms, m: int, budget_s: float) -> dict[str, float]:
     """Seconds of each GEMM's fastest pass. They take turns, so a disturbance meets all."""
     rows, cols = shape
-    x = torch.randn(m, cols)
-    gemms = candidates(_random(encoding, rows, cols), m)
+    x, gemms = torch.randn(m, cols), gemms_of(rows, cols)
     fastest = dict.fromkeys(gemms, float("inf"))
     end, passes = time.perf_counter() + budget_s, 0
-    while passes < MIN_PASSES or time.perf_counter() < end:
+    while gemms and (passes < MIN_PASSES or time.perf_counter() < end):
         for name, gemm in gemms.items():
             start = time.perf_counter()
             gemm(x)

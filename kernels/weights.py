@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,22 +62,87 @@ class RawWeight:
         """float32 [rows, cols]: exactly the values that the file means."""
         if self.encoding in FLOAT:
             return self.data.float()
-        blocks = self.data.numpy().reshape(
-            self.rows, self.cols // BLOCK, BLOCK_BYTES[self.encoding]
-        )
-        scale = blocks[..., :2].copy().view(np.float16).astype(np.float32)
+        values, scale, lowest = self.parts()
+        values *= scale.unsqueeze(-1)
+        if lowest is not None:
+            values += lowest.unsqueeze(-1)
+        return values.flatten(1)
+
+    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Of a quantised matrix, B = cols / 32: whole numbers [rows, B, 32], scales [rows, B] and
+        (q4_1) lowest values [rows, B], all float32."""
+        blocks = self._blocks().numpy()
+        scale = torch.from_numpy(blocks[..., :2].copy().view(np.float16).astype(np.float32))
+        lowest = None
         if self.encoding == "q8_0":
-            values = blocks[..., 2:].view(np.int8).astype(np.float32) * scale
+            values = blocks[..., 2:].view(np.int8).astype(np.float32)
         else:
             packed = blocks[..., -16:]
-            nibbles = np.concatenate((packed & 15, packed >> 4), axis=-1).astype(np.float32)
+            values = np.concatenate((packed & 15, packed >> 4), axis=-1).astype(np.float32)
             if self.encoding == "q4_0":
-                values = (nibbles - 8) * scale
+                values -= 8
             else:
-                values = nibbles * scale + blocks[..., 2:4].copy().view(np.float16).astype(
-                    np.float32
+                lowest = torch.from_numpy(
+                    blocks[..., 2:4].copy().view(np.float16).astype(np.float32)
                 )
-        return torch.from_numpy(values.reshape(self.rows, self.cols))
+        return (
+            torch.from_numpy(values),
+            scale.squeeze(-1),
+            None if lowest is None else lowest.squeeze(-1),
+        )
+
+    def columns(self, wanted: Sequence[int]) -> torch.Tensor:
+        """float32 [rows, n]: some columns of `dequantise`, without the memory of all."""
+        found = torch.empty(self.rows, len(wanted))
+        for i, column in enumerate(wanted):
+            if self.encoding in FLOAT:
+                found[:, i] = self.data[:, column]
+                continue
+            data = self._blocks()[:, column // BLOCK].contiguous()
+            block = RawWeight(self.encoding, self.rows, BLOCK, data)
+            found[:, i] = block.dequantise()[:, column % BLOCK]
+        return found
+
+    def _blocks(self) -> torch.Tensor:
+        """uint8 [rows, blocks, bytes of a block]"""
+        return self.data.reshape(self.rows, self.cols // BLOCK, BLOCK_BYTES[self.encoding])
+
+    def to_q8_0(self) -> RawWeight:
+        """A float matrix in blocks of 32 whole numbers with a float16 scale.
+
+        As it is, where a row is no whole number of blocks or a value has no room in them.
+        """
+        if self.encoding not in FLOAT or self.cols % BLOCK:
+            return self
+        blocks = self.data.float().reshape(self.rows, -1, BLOCK)
+        scale = (blocks.abs().amax(-1, keepdim=True) / 127).half()
+        if not scale.isfinite().all():
+            return self
+        wide = scale.float()
+        values = torch.where(wide > 0, blocks / wide, 0.0).round().clamp(-127, 127).to(torch.int8)
+        data = torch.cat((scale.view(torch.uint8), values.view(torch.uint8)), dim=-1)
+        return RawWeight("q8_0", self.rows, self.cols, data.flatten(1))
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Products of integers: how the rows that a quantised matrix multiplies are rounded."""
+
+    bits: int = 8
+    """Of a number: 8 or 16."""
+    kept: Sequence[int] = ()
+    """Columns that stay in float."""
+
+    def columns(self, weight: RawWeight) -> list[int]:
+        """`kept`, ascending. Raises KernelError where the matrix has no such products."""
+        if weight.encoding not in BLOCK_BYTES:
+            raise KernelError(f"products of integers need quantised weights, not {weight.encoding}")
+        if self.bits not in (8, 16):
+            raise KernelError(f"products of integers have 8 or 16 bits, not {self.bits}")
+        columns = sorted(set(self.kept))
+        if columns and not 0 <= columns[0] <= columns[-1] < weight.cols:
+            raise KernelError(f"kept columns: expected some of 0…{weight.cols - 1}, got {columns}")
+        return columns
 
 
 @dataclass(frozen=True)

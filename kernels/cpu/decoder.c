@@ -8,11 +8,7 @@
 #include <time.h>
 
 #include "native.h"
-
-typedef struct {
-    int64_t encoding, rows, cols;
-    const uint8_t *data;
-} Weight;
+#include "weight.h"
 
 typedef struct {
     const float *attn_norm, *qkv_bias, *q_norm, *k_norm, *out_bias, *mlp_norm; /* NULL: none */
@@ -21,8 +17,8 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    int (*linear)(int, const float *, const uint8_t *, const float *, const float *, float *,
-                  float *, int64_t, int64_t, int64_t, int64_t, int);
+    int (*linear)(const Weight *, const float *, const float *, const float *, float *, float *,
+                  int64_t, int64_t, int);
     int (*append_kv)(const void *, const void *, const float *, const float *, const float *,
                      int64_t, const float *, const float *, float, float *, int64_t, int);
     int (*attend)(const void *, const void *, const float *, float *, float, int64_t, int);
@@ -98,10 +94,9 @@ static Buffers carve(const Shape *shape, const Layer *l, float *at, int64_t rows
     return b;
 }
 
-static int product(const Operations *ops, Weight w, const float *x, const float *bias,
+static int product(const Operations *ops, const Weight *w, const float *x, const float *bias,
                    const float *residual, float *y, Room room, int64_t rows, int threads) {
-    return ops->linear((int)w.encoding, x, w.data, bias, residual, y, room.scratch,
-                       room.scratch_floats, rows, w.rows, w.cols, threads);
+    return ops->linear(w, x, bias, residual, y, room.scratch, room.scratch_floats, rows, threads);
 }
 
 /* The logits of some rows of x. */
@@ -111,7 +106,7 @@ static int head(const Operations *ops, const Shape *shape, const float *x, Logit
     for (int64_t i = 0; i < logits.count; i++)
         memcpy(b.qkv + i * n, x + logits.rows[i] * n, (size_t)n * sizeof *x);
     ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, threads);
-    return product(ops, shape->head, b.normed, 0, 0, logits.out, room, logits.count, threads);
+    return product(ops, &shape->head, b.normed, 0, 0, logits.out, room, logits.count, threads);
 }
 
 /* x [rows, hidden], overwritten. `spent` [PARTS] grows by the nanoseconds of each. 0, or a
@@ -130,7 +125,7 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
         const Layer *l = layers + i;
         ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, l->qkv, b.normed, l->qkv_bias, 0, b.qkv, room, rows, threads)))
+        if ((failed = product(ops, &l->qkv, b.normed, l->qkv_bias, 0, b.qkv, room, rows, threads)))
             return failed;
         charge(spent, LINEAR, &last);
         if ((failed = ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin,
@@ -142,17 +137,17 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
                                   threads)))
             return failed;
         charge(spent, ATTEND, &last);
-        if ((failed = product(ops, l->out, b.mixed, l->out_bias, x, x, room, rows, threads)))
+        if ((failed = product(ops, &l->out, b.mixed, l->out_bias, x, x, room, rows, threads)))
             return failed;
         charge(spent, LINEAR, &last);
         ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, threads);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, l->gate_up, b.normed, 0, 0, b.gate_up, room, rows, threads)))
+        if ((failed = product(ops, &l->gate_up, b.normed, 0, 0, b.gate_up, room, rows, threads)))
             return failed;
         charge(spent, LINEAR, &last);
         ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, threads);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, l->down, b.gated, 0, x, x, room, rows, threads))) return failed;
+        if ((failed = product(ops, &l->down, b.gated, 0, x, x, room, rows, threads))) return failed;
         charge(spent, LINEAR, &last);
     }
     failed = head(ops, shape, x, logits, b, room, threads);

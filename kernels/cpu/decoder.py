@@ -10,6 +10,7 @@ import torch
 
 from kernels.contract import Decoder, DecoderLayer
 from kernels.cpu import gemm, kv, native, rowwise
+from kernels.cpu.gemm import PackedWeight, WeightStruct
 from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats, optional_floats
 from kernels.errors import KernelError
 from kernels.layout import KvStep, LayerKv
@@ -18,15 +19,11 @@ PARTS = ("gemm", "append_kv", "attention", "rowwise", "head")
 """What a stack's time is spent on, in the order of decoder.c."""
 
 
-class _Weight(ctypes.Structure):
-    _fields_ = [("encoding", SIZE), ("rows", SIZE), ("cols", SIZE), ("data", POINTER)]
-
-
 class _Layer(ctypes.Structure):
     _fields_ = [
         *((n, POINTER) for n in ("attn_norm", "qkv_bias", "q_norm")),
         *((n, POINTER) for n in ("k_norm", "out_bias", "mlp_norm")),
-        *((n, _Weight) for n in ("qkv", "out", "gate_up", "down")),
+        *((n, WeightStruct) for n in ("qkv", "out", "gate_up", "down")),
         ("cache", POINTER),
     ]
 
@@ -41,7 +38,7 @@ class _Shape(ctypes.Structure):
         *((n, POINTER) for n in ("cos", "sin")),
         *((n, FLOAT) for n in ("eps", "scale")),
         ("norm", POINTER),
-        ("head", _Weight),
+        ("head", WeightStruct),
     ]
 
 
@@ -70,7 +67,7 @@ class CpuStack:
         self._kept, self._layout = (decoder, caches), layout
         self._vocab, self._hidden, self._rope = decoder.vocab, first.qkv.cols, rope
         heads = first.out.cols // layout.head_dim
-        self._widest = max(self._hidden, first.out.cols, first.down.cols)
+        self._products = _unlike(decoder)
         self._caches = [kv.cache_struct(one) for one in caches]
         self._layers = (_Layer * len(caches))(
             *(
@@ -102,7 +99,7 @@ class CpuStack:
         logits = torch.empty(len(wanted), self._vocab)
         shape, layers = ctypes.byref(self._shape), self._layers
         buffers = torch.empty(_library().decoder_buffers(shape, layers, rows))
-        scratch = gemm.scratch(rows, self._widest)
+        scratch = gemm.scratch(rows, self._products)
         failed = _library().decoder_layers(
             ctypes.byref(self._operations),
             shape,
@@ -152,14 +149,20 @@ def _layer(
     )
 
 
-def _weight(name: str, weight: gemm.PackedWeight, rows: int, cols: int) -> _Weight:
+def _weight(name: str, weight: PackedWeight, rows: int, cols: int) -> WeightStruct:
     if (weight.rows, weight.cols) != (rows, cols):
         raise KernelError(
             f"{name}: expected [{rows}, {cols}] of the caches' and the first layer's shape, "
             f"got [{weight.rows}, {weight.cols}]"
         )
-    code = gemm.ENCODINGS.index(weight.encoding)
-    return _Weight(code, rows, cols, weight.data.data_ptr())
+    return weight.struct
+
+
+def _unlike(decoder: Decoder) -> list[PackedWeight]:
+    """Of the matrices whose products need equal scratch, one each."""
+    each = [w for x in decoder.layers for w in (x.qkv, x.out, x.gate_up, x.down)]
+    kinds = {(w.cols, w.struct.bits, w.struct.kept): w for w in (*each, decoder.head)}
+    return list(kinds.values())
 
 
 def _operations(cache_library: ctypes.CDLL) -> _Operations:
@@ -176,7 +179,7 @@ def _operations(cache_library: ctypes.CDLL) -> _Operations:
 @cache
 def _library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
-    structs = (_Weight, _Layer, _Operations, _Shape, _Logits, _Room)
+    structs = (WeightStruct, _Layer, _Operations, _Shape, _Logits, _Room)
     sizes = [ctypes.sizeof(one) for one in structs]
     loaded = native.library(("decoder.c",), {}, [*sizes, len(PARTS)])
     loaded.decoder_buffers.argtypes = [POINTER, POINTER, SIZE]

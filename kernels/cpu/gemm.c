@@ -1,16 +1,4 @@
-/* y[T, N] = x[T, K] · W[N, K]ᵀ with W in the bytes of its file.
- *
- * W is packed in panels of 16 rows, each a run of blocks along K:
- *
- *   f32         1 column:   f32 w[16]
- *   f16, bf16   2 columns:  u16 w[16][2]
- *   q8_0       32 columns:  f16 d[16]       | i8 q[8][16][4]   w = q·d
- *   q4_0       32 columns:  f16 d[16]       | u8 q[4][16][4]   w = (q − 8)·d
- *   q4_1       32 columns:  f16 d[16] m[16] | u8 q[4][16][4]   w = q·d + m
- *
- * Byte [g][row][b] of q is byte 4g + b of the file's block: for q8_0 that column; for
- * nibbles, column 4g + b low and that + 16 high. So 16 outputs accumulate side by side in
- * vector registers, scales are vectors too, and a shift in a 32-bit lane widens a value.
+/* y[T, N] = x[T, K] · W[N, K]ᵀ in float, with W in the bytes of its file, in the panels of panels.h.
  *
  * Batch invariance: an output is one chain of multiply-adds over k in ascending order,
  * whatever the number of rows, their tiling, the chunks of K or the threads. The weights
@@ -23,7 +11,8 @@
  */
 
 #include <omp.h>
-#include <stddef.h>
+
+#include "panels.h"
 
 /* TILE rows × 16 columns of accumulators, the weights and one broadcast fit the register file;
  * so do PAIR rows × 32 columns. A row's value that serves two panels is loaded once for both:
@@ -33,35 +22,22 @@
 #define PAIR TILE
 #elif defined(__AVX2__)
 #define TILE 6
-#else
-#define LANES 4
-#if defined(__aarch64__)
+#elif defined(__aarch64__)
 #define TILE 6
 #else
 #define TILE 3
 #endif
-#endif
-#include "native.h"
-#include "simd.h"
 
 /* Values loaded before stay in registers: left alone, gcc reads them again for every row, where
  * rows are many. Where they are few, this only hinders it. */
 #define LOADED __asm__ volatile("" ::: "memory")
 
-/* A vector that straddles two cache lines costs two loads. */
-#define ALIGNED __attribute__((aligned(64)))
-
-#define PANEL 16
-#define VECS (PANEL / LANES)
 #ifndef PAIR
 #define PAIR (TILE / 2)
 #endif
-#define BLOCK 32
 
-enum { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
-enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, Q4_1_BYTES = 20 }; /* of a block of one row */
-
-MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES)
+MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES,
+         sizeof(Weight))
 
 enum {
     CHUNK = 192, /* columns of two panels unpacked at a time: 24 KiB, most of a small L1 */
@@ -70,29 +46,9 @@ enum {
                     step of 256, which two threads then halve instead of exchanging it */
 };
 
-typedef struct {
-    vf v[VECS]; /* one value for each row of a panel */
-} lanes;
-
-/* --- packed blocks ---------------------------------------------------------------- */
-
-INLINE int block_cols(int enc) { return enc == F32 ? 1 : enc <= BF16 ? 2 : BLOCK; }
-
-INLINE size_t block_bytes(int enc)
-{
-    switch (enc) {
-    case F32:
-    case F16:
-    case BF16: return 4 * PANEL;
-    case Q8_0: return Q8_0_BYTES * PANEL;
-    case Q4_0: return Q4_0_BYTES * PANEL;
-    default: return Q4_1_BYTES * PANEL;
-    }
-}
+/* --- weights ----------------------------------------------------------------------- */
 
 INLINE vf as_float(vi bits) { return (vf)bits; }
-
-INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
 
 /* The nibble at `shift` of each lane, plus `lowest`. */
 INLINE vf nibbles(vi bits, int shift, float lowest)
@@ -105,13 +61,6 @@ INLINE vf nibbles(vi bits, int shift, float lowest)
 #endif
 }
 
-INLINE vi load_i32(const uint8_t *p)
-{
-    vi x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
 /* The float16 in the upper half of each lane. Moving the exponent by a multiplication is
  * exact for subnormals too. */
 INLINE vf half_to_float(vi high)
@@ -119,38 +68,6 @@ INLINE vf half_to_float(vi high)
     vi small = (high >> 3) & (int32_t)0x8fffe000;
     vi special = ((small & 0x0f800000) == 0x0f800000) & 0x7f800000; /* inf, nan */
     return as_float((vi)(as_float(small) * 0x1p112f) | special);
-}
-
-typedef struct {
-    lanes d, m; /* w = q·d + m, for encodings that have them */
-} affine;
-
-INLINE affine load_affine(int enc, const uint8_t *block)
-{
-    affine a = {0};
-    UNROLL for (int v = 0; v < VECS; v++) {
-        if (enc >= Q8_0) a.d.v[v] = load_half((const half *)block + LANES * v);
-        if (enc == Q4_1) a.m.v[v] = load_half((const half *)block + PANEL + LANES * v);
-    }
-    return a;
-}
-
-/* A quantised block is walked in two halves of four words (vectors of 32-bit lanes) of four
- * columns: bytes, or their low or high nibbles. A float block is one word. */
-INLINE int halves(int enc) { return enc <= BF16 ? 1 : 2; }
-
-INLINE int words(int enc) { return enc <= BF16 ? 1 : 4; }
-
-INLINE int word_cols(int enc) { return block_cols(enc) / (halves(enc) * words(enc)); }
-
-INLINE size_t word_at(int enc, int side, int word)
-{
-    switch (enc) {
-    case Q8_0: return 2 * PANEL + (4 * side + word) * 4 * PANEL;
-    case Q4_0: return 2 * PANEL + word * 4 * PANEL;
-    case Q4_1: return 4 * PANEL + word * 4 * PANEL;
-    default: return 0;
-    }
 }
 
 /* Column b of a word. */
@@ -181,14 +98,6 @@ typedef struct {
     ptrdiff_t cols;
     float *acc; /* [panels][rows][16] */
 } tile;
-
-/* The next two panels of this thread are on their way while these are computed. Past the end
- * of w nothing happens. */
-INLINE void prefetch(int enc, const uint8_t *block, size_t panel_bytes)
-{
-    UNROLL for (size_t at = 0; at < block_bytes(enc); at += 64)
-        __builtin_prefetch(block + 2 * panel_bytes + at, 0, 2);
-}
 
 /* acc += x · wᵀ over t.cols columns: rows × panels·16 outputs, all in registers. */
 INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
@@ -292,22 +201,6 @@ static __attribute__((noinline)) void multiply_gathered(int rows, int panels, ti
 
 /* --- the product -------------------------------------------------------------------- */
 
-typedef struct {
-    int enc;
-    const float *x;
-    const uint8_t *w;
-    const float *bias;     /* [n] or null */
-    const float *residual; /* [t, n] or null; may be y */
-    float *y;
-    ptrdiff_t n, k;
-} product;
-
-INLINE size_t panel_bytes(int enc, ptrdiff_t k) { return k / block_cols(enc) * block_bytes(enc); }
-
-INLINE ptrdiff_t min(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
-
-INLINE ptrdiff_t ceil_div(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
-
 /* Size of the nearly equal parts of n: a multiple of `unit`, at most `most`. */
 INLINE ptrdiff_t part(ptrdiff_t n, ptrdiff_t most, ptrdiff_t unit)
 {
@@ -320,40 +213,6 @@ INLINE ptrdiff_t tile_row(ptrdiff_t rows, ptrdiff_t i)
 {
     if (PAIR < TILE && rows % TILE <= PAIR) return min(i * TILE, rows);
     return i * rows / ceil_div(rows, TILE);
-}
-
-/* acc [panels][rows][16] -> the rows from `row` of the panels from p. */
-static void write_out(product g, const float *acc, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p,
-                  int panels)
-{
-    for (int i = 0; i < panels; i++) {
-        ptrdiff_t first = (p + i) * PANEL, cols = min(PANEL, g.n - first);
-        for (ptrdiff_t r = 0; r < rows; r++, acc += PANEL) {
-            ptrdiff_t at = (row + r) * g.n + first;
-            if (cols == PANEL)
-                UNROLL for (int v = 0; v < PANEL; v += LANES) {
-                    vf sum = load(acc + v);
-                    if (g.bias) sum += load(g.bias + first + v);
-                    if (g.residual) sum += load(g.residual + at + v);
-                    store(g.y + at + v, sum);
-                }
-            else
-                for (ptrdiff_t c = 0; c < cols; c++) {
-                    float sum = acc[c];
-                    if (g.bias) sum += g.bias[first + c];
-                    if (g.residual) sum += g.residual[at + c];
-                    g.y[at + c] = sum;
-                }
-        }
-    }
-}
-
-/* `write_out` comes soon: its lines of y are fetched while the sums are computed. */
-INLINE void expect(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int panels)
-{
-    for (ptrdiff_t r = row; r < row + rows; r++)
-        for (int i = 0; i < panels; i++)
-            __builtin_prefetch(g.y + r * g.n + (p + i) * PANEL, 1, 3);
 }
 
 INLINE ptrdiff_t chunk(ptrdiff_t k) { return part(k, CHUNK, BLOCK); }
@@ -402,6 +261,12 @@ static void rows_by_panels(product g, const float *gathered, ptrdiff_t row, ptrd
     }
 }
 
+/* Floats that a thread gathers. */
+INLINE ptrdiff_t gathered_floats(ptrdiff_t t, ptrdiff_t k)
+{
+    return t <= PAIR ? 0 : min(t, ROWS) * ceil_div(k, chunk(k)) * CHUNK;
+}
+
 /* One thread's part of a product, in order, so that what it reads next is known. Who is done
  * with his helps the others. */
 typedef struct {
@@ -409,25 +274,26 @@ typedef struct {
     ptrdiff_t end;
 } share;
 
-/* --- entry points: `enc` as in the enum, contiguous arrays ----------------------------- */
+/* --- entry points: contiguous arrays, `enc` as in the enum ----------------------------- */
 
-/* Floats of scratch that each thread of a product of t rows and k columns needs: never less
- * for more of them. */
-ptrdiff_t evewatch_linear_scratch(ptrdiff_t t, ptrdiff_t k)
+/* Floats of scratch that a product of t rows needs: never less for more rows or columns. */
+ptrdiff_t evewatch_linear_scratch(const Weight *w, ptrdiff_t t, int threads)
 {
-    return t <= PAIR ? 0 : min(t, ROWS) * ceil_div(k, chunk(k)) * CHUNK;
+    if (w->bits) return integer_room(w, t);
+    return threads * gathered_floats(t, w->cols);
 }
 
-/* y = x · wᵀ + bias + residual. 0, or ROOM if `scratch` has fewer floats than all threads need. */
-int evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias,
-                    const float *residual, float *y, float *scratch, ptrdiff_t scratch_floats,
-                    ptrdiff_t t, ptrdiff_t n, ptrdiff_t k, int threads)
+/* y [t, rows] = x [t, cols] · wᵀ + bias + residual. 0, or ROOM if `scratch` has fewer floats than
+ * the product needs. */
+int evewatch_linear(const Weight *w, const float *x, const float *bias, const float *residual,
+                    float *y, float *scratch, ptrdiff_t scratch_floats, ptrdiff_t t, int threads)
 {
-    product g = {enc, x, w, bias, residual, y, n, k};
-    ptrdiff_t panels = ceil_div(n, PANEL), pairs = ceil_div(panels, 2);
+    product g = {(int)w->encoding, x, w->data, bias, residual, y, w->rows, w->cols};
+    ptrdiff_t panels = ceil_div(g.n, PANEL), pairs = ceil_div(panels, 2);
     ptrdiff_t step = part(t, ROWS, TILE), all = ceil_div(t, step) * pairs;
-    ptrdiff_t each = evewatch_linear_scratch(t, k);
-    if (scratch_floats < threads * each) return ROOM;
+    ptrdiff_t each = w->bits ? 0 : gathered_floats(t, g.k);
+    if (scratch_floats < evewatch_linear_scratch(w, t, threads)) return ROOM;
+    quantised q = w->bits ? integer_carve(w, scratch, t) : (quantised){0};
     share shares[threads];
     for (int i = 0; i < threads; i++)
         shares[i] = (share){all * i / threads, all * (i + 1) / threads};
@@ -436,13 +302,22 @@ int evewatch_linear(int enc, const float *x, const uint8_t *w, const float *bias
         int me = omp_get_thread_num();
         float *gathered = each ? scratch + me * each : NULL;
         ptrdiff_t gathered_row = -1;
+        if (w->bits) {
+#pragma omp for schedule(static)
+            for (ptrdiff_t row = 0; row < t; row++) quantise_row(w, x + row * g.k, q, row);
+        }
         for (int i = 0; i < threads; i++) {
             share *s = shares + (me + i) % threads;
             ptrdiff_t at;
             while ((at = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->end) {
                 ptrdiff_t row = at / pairs * step, rows = min(step, t - row), p = at % pairs * 2;
+                int count = (int)min(2, panels - p);
+                if (w->bits) {
+                    integer_rows_by_panels(w, g, q, row, rows, p, count);
+                    continue;
+                }
                 if (gathered && gathered_row != row) gather(g, gathered_row = row, rows, gathered);
-                rows_by_panels(g, gathered, row, rows, p, min(2, panels - p));
+                rows_by_panels(g, gathered, row, rows, p, count);
             }
         }
     }

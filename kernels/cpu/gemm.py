@@ -1,14 +1,15 @@
-"""Weights packed for the panel GEMM in gemm.c, and the calls into it.
+"""Weights packed for the panel products of gemm.c and integer.c, and the calls into them.
 
 A packed weight keeps the bytes of its file: the matrix is re-laid, never converted, so
-there is one copy and no further loss. Layouts are drawn at the top of gemm.c.
+there is one copy and no further loss. Layouts are drawn at the top of panels.h.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 
@@ -16,13 +17,36 @@ from kernels import memory, weights
 from kernels.cpu import native
 from kernels.cpu.native import INT, POINTER, SIZE, floats, optional_floats
 from kernels.errors import KernelError
-from kernels.weights import BLOCK, BLOCK_BYTES, RawWeight
+from kernels.weights import BLOCK, BLOCK_BYTES, RawWeight, Rounding
 
 PANEL = 16
 """Rows of the matrix per panel, as in gemm.c."""
 
 ENCODINGS = (*weights.FLOAT, *BLOCK_BYTES)
 """In the order of the enum in gemm.c."""
+
+
+class WeightStruct(ctypes.Structure):
+    """`Weight` of weight.h."""
+
+    _fields_ = [
+        *((n, SIZE) for n in ("encoding", "rows", "cols")),
+        ("data", POINTER),
+        *((n, SIZE) for n in ("bits", "kept")),
+        *((n, POINTER) for n in ("columns", "kept_data")),
+    ]
+
+
+@dataclass(frozen=True)
+class IntegerParts:
+    """What products of integers need beside the panels."""
+
+    bits: int
+    """Of a number of x: 8 or 16."""
+    columns: torch.Tensor
+    """int32 [n], ascending: those that stay in float."""
+    data: torch.Tensor
+    """float32 [panels, n, 16]"""
 
 
 @dataclass(frozen=True)
@@ -34,9 +58,11 @@ class PackedWeight:
     cols: int
     data: torch.Tensor
     """uint8: the bytes of the file, rows rounded up to 16."""
+    integer: IntegerParts | None = None
+    """None: products are of floats."""
 
     def __post_init__(self) -> None:
-        wanted = -(-self.rows // PANEL) * PANEL * weights.row_bytes(self.encoding, self.cols)
+        wanted = _panels(self.rows) * PANEL * weights.row_bytes(self.encoding, self.cols)
         if self.data.nbytes != wanted or not self.data.is_contiguous():
             raise KernelError(
                 f"weight [{self.rows}, {self.cols}] in {self.encoding}: {self.data.nbytes} bytes "
@@ -45,10 +71,20 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        return self.data.nbytes
+        return self.data.nbytes + (0 if self.integer is None else self.integer.data.nbytes)
+
+    @cached_property
+    def struct(self) -> WeightStruct:
+        """As C takes it; its addresses are of this object's tensors."""
+        code = ENCODINGS.index(self.encoding)
+        head = (code, self.rows, self.cols, self.data.data_ptr())
+        if (parts := self.integer) is None:
+            return WeightStruct(*head, 0, 0, None, None)
+        kept = (len(parts.columns), parts.columns.data_ptr(), parts.data.data_ptr())
+        return WeightStruct(*head, parts.bits, *kept)
 
 
-def pack(weight: RawWeight) -> PackedWeight:
+def pack(weight: RawWeight, rounding: Rounding | None = None) -> PackedWeight:
     """Raises KernelError for an encoding or a width that has no layout."""
     if weight.encoding not in ENCODINGS:
         raise KernelError(f"encoding {weight.encoding!r} is not one of {', '.join(ENCODINGS)}")
@@ -62,17 +98,39 @@ def pack(weight: RawWeight) -> PackedWeight:
             f"weight [{weight.rows}, {weight.cols}] in {weight.encoding} has {weight.nbytes} "
             f"bytes, {weight.rows * row} are needed"
         )
-    raw = weight.data.contiguous()
-    packed = memory.zeros((-(-weight.rows // PANEL) * PANEL * row,), torch.uint8)
+    integer = None if rounding is None else _integer_parts(weight, rounding)
+    packed = _in_panels(weight.encoding, weight.rows, weight.cols, weight.data, row)
+    return PackedWeight(weight.encoding, weight.rows, weight.cols, packed, integer)
+
+
+def _integer_parts(weight: RawWeight, rounding: Rounding) -> IntegerParts:
+    columns = rounding.columns(weight)
+    padded = torch.zeros(_panels(weight.rows) * PANEL, len(columns))
+    padded[: weight.rows] = weight.columns(columns)
+    by_panel = padded.view(_panels(weight.rows), PANEL, len(columns)).transpose(1, 2)
+    data = memory.zeros(tuple(by_panel.shape), torch.float32)
+    places = torch.tensor(columns, dtype=torch.int32)
+    return IntegerParts(rounding.bits, places, data.copy_(by_panel))
+
+
+def _in_panels(
+    encoding: str, rows: int, cols: int, data: torch.Tensor, row_bytes: int
+) -> torch.Tensor:
+    raw = data.contiguous()
+    packed = memory.zeros((_panels(rows) * PANEL * row_bytes,), torch.uint8)
     library().evewatch_pack(
-        ENCODINGS.index(weight.encoding),
+        ENCODINGS.index(encoding),
         raw.data_ptr(),
         packed.data_ptr(),
-        weight.rows,
-        weight.cols,
+        rows,
+        cols,
         torch.get_num_threads(),
     )
-    return PackedWeight(weight.encoding, weight.rows, weight.cols, packed)
+    return packed
+
+
+def _panels(rows: int) -> int:
+    return -(-rows // PANEL)
 
 
 def linear(
@@ -84,28 +142,26 @@ def linear(
     """A row's result does not depend on the other rows or on the threads, to the bit."""
     rows = x.shape[0]
     y = torch.empty(rows, weight.rows) if residual is None else residual
-    room, threads = scratch(rows, weight.cols), torch.get_num_threads()
+    room, threads = scratch(rows, [weight]), torch.get_num_threads()
     failed = library().evewatch_linear(
-        ENCODINGS.index(weight.encoding),
+        ctypes.byref(weight.struct),
         floats("x", x, (rows, weight.cols)),
-        weight.data.data_ptr(),
         optional_floats("bias", bias, (weight.rows,)),
         optional_floats("residual", residual, (rows, weight.rows)),
         y.data_ptr(),
         room.data_ptr(),
         len(room),
         rows,
-        weight.rows,
-        weight.cols,
         threads,
     )
     native.demand("linear", failed)
     return y
 
 
-def scratch(rows: int, cols: int) -> torch.Tensor:
-    """float32 room that all threads of a product of x [rows, cols] need."""
-    return torch.empty(torch.get_num_threads() * library().evewatch_linear_scratch(rows, cols))
+def scratch(rows: int, weights: Sequence[PackedWeight]) -> torch.Tensor:
+    """float32 room that each of these products of `rows` rows needs, by itself."""
+    count, threads = library().evewatch_linear_scratch, torch.get_num_threads()
+    return torch.empty(max(count(ctypes.byref(w.struct), rows, threads) for w in weights))
 
 
 def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
@@ -132,10 +188,11 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
 def library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
     codes = [*range(len(ENCODINGS)), PANEL, BLOCK, *BLOCK_BYTES.values()]
-    loaded = native.library(("gemm.c",), {}, codes)
+    sources = ("gemm.c", "integer.c", "integer_rows.c")
+    loaded = native.library(sources, {}, [*codes, ctypes.sizeof(WeightStruct)])
     loaded.evewatch_pack.argtypes = [INT, POINTER, POINTER, SIZE, SIZE, INT]
-    loaded.evewatch_linear.argtypes = [INT, *[POINTER] * 6, *[SIZE] * 4, INT]
-    loaded.evewatch_linear_scratch.argtypes = [SIZE] * 2
+    loaded.evewatch_linear.argtypes = [*[POINTER] * 6, *[SIZE] * 2, INT]
+    loaded.evewatch_linear_scratch.argtypes = [POINTER, SIZE, INT]
     loaded.evewatch_linear_scratch.restype = SIZE
     loaded.evewatch_embed.argtypes = [INT, *[POINTER] * 3, *[SIZE] * 3, INT]
     return loaded

@@ -10,13 +10,16 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from kernels.weights import RawWeight
+from kernels.errors import KernelError
+from kernels.weights import RawWeight, Rounding
 
 LARGEST = torch.finfo(torch.float16).max
 
 
-def pack(weight: RawWeight) -> torch.Tensor:
-    """[N, K] in bfloat16 or float16."""
+def pack(weight: RawWeight, rounding: Rounding | None = None) -> torch.Tensor:
+    """[N, K] in bfloat16 or float16. Raises KernelError for products of integers."""
+    if rounding is not None:
+        raise KernelError("triton kernels have no products of integers; leave compute at f32")
     if weight.encoding in ("bf16", "f16"):
         return weight.data
     return weight.dequantise().clamp_(-LARGEST, LARGEST).half()

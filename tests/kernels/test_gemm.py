@@ -8,8 +8,9 @@ import torch
 from kernels import reference
 from kernels.cpu import gemm
 from kernels.errors import KernelError
-from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
+from kernels.weights import FLOAT, RawWeight
 from kv_builders import backend
+from weight_builders import random_rows, random_weight
 
 ENCODINGS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
 ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 64, 97, 200)
@@ -19,22 +20,6 @@ ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 64, 97, 200)
 @pytest.fixture(autouse=True)
 def _compiler() -> None:
     backend("cpu")  # skips without a compiler
-
-
-def random_weight(encoding: str, rows: int, cols: int, seed: int = 0) -> RawWeight:
-    rng = torch.Generator().manual_seed(seed)
-    if encoding in FLOAT:
-        return RawWeight.dense(torch.randn(rows, cols, generator=rng).to(FLOAT[encoding]))
-    shape = (rows, cols // BLOCK)
-    data = torch.randint(256, (*shape, BLOCK_BYTES[encoding]), dtype=torch.uint8, generator=rng)
-    floats = 2 if encoding == "q4_1" else 1
-    scales = torch.randn(*shape, floats, generator=rng) / 16
-    data[..., : 2 * floats] = scales.half().view(torch.uint8)
-    return RawWeight(encoding, rows, cols, data.flatten(1))
-
-
-def random_rows(rows: int, cols: int) -> torch.Tensor:
-    return torch.randn(rows, cols, generator=torch.Generator().manual_seed(1))
 
 
 def assert_product(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels import roofline
-from kernels.roofline import GemmRates, best_gemm_rate, candidates
+from kernels.roofline import GemmRates, best_gemm_rate, best_integer_rate, candidates
 from kernels.weights import RawWeight
 
 
@@ -42,3 +42,14 @@ def test_without_a_compiler_the_other_gemms_remain(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(roofline, "_panel", refuse)
     assert set(best_gemm_rate([(16, 32)], m=4, budget_s=0).rates) <= {"torch", "onednn"}
+
+
+def test_products_of_integers_have_a_limit_of_their_own() -> None:
+    rates = best_integer_rate([(48, 64), (16, 32)], m=8, budget_s=0)
+    assert rates is not None and rates.best == max(rates.rates.values()) > 0
+    assert {"panel q8_0", "panel q4_0"} <= set(rates.rates)
+
+
+def test_only_a_gemm_that_has_all_shapes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert best_integer_rate([(16, 32), (16, 33)], m=4, budget_s=0) is None

@@ -12,7 +12,7 @@ import torch
 
 from kernels import cpu
 from kernels.cpu import build, rowwise
-from kernels.weights import BLOCK_BYTES, RawWeight
+from kernels.weights import BLOCK_BYTES, RawWeight, Rounding
 from kv_builders import VARIANTS, Shape, feed, make_cache, random_qkv
 
 os.environ.pop("LD_PRELOAD")  # the compiler need not be watched
@@ -54,6 +54,9 @@ def decoder() -> None:
             packed = cpu.pack(weight)
             cpu.linear(torch.randn(rows, weight.cols), packed, torch.ones(weight.rows))
             cpu.embed(packed, torch.arange(rows))
+            if weight.encoding in BLOCK_BYTES:
+                for rounding in (Rounding(8, (0, 40, 95)), Rounding(16)):
+                    cpu.linear(torch.randn(rows, weight.cols), cpu.pack(weight, rounding))
 
 
 def cache() -> None:
