@@ -23,6 +23,7 @@ _DYNAMIC = ("int8_channel", "k8v4", "k4v4", "int8_token")
 _SWITCHES = (
     "require_triton", "cuda_graphs", "zero_point", "pad_prompts", "prefix_cache", "dynamic_batch",
 )  # fmt: skip
+COMPUTE = ("auto", "f32", "int16", "mixed", "int8")
 POLICIES = ("continuous", "static")
 ALLOCATORS = ("paged", "contiguous")
 RESERVES = ("known", "predicted", "final", "max")
@@ -45,6 +46,13 @@ class EngineConfig:
     """Refuse to start on any other kernels, instead of falling back to slow ones."""
     cuda_graphs: bool = False
     """Decode batches are recorded once per size and replayed (Triton on a CUDA device)."""
+    compute: str = "f32"
+    """Products: f32; or, of quantised weights, of integers, activations rounded to int16 or int8;
+    mixed: int8, the MLP's int16; auto: mixed where a calibration names columns, else f32."""
+    outlier_columns: int = 32
+    """Most columns of a matrix that integer products keep in float; a calibration names them."""
+    weights: str = "file"
+    """file: as they are stored; q8_0: float matrices are quantised as they are loaded."""
     kv_format: str = "int8_channel"
     page_tokens: int = 16
     outlier_channels: int = 4
@@ -102,6 +110,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _choice("device", self.device, ("auto", "cpu", "cuda"))
         _choice("kernels", self.kernels, ("auto", "reference", "cpu", "triton"))
+        _choice("compute", self.compute, COMPUTE)
+        _choice("weights", self.weights, ("file", "q8_0"))
         _choice("kv_format", self.kv_format, KV_FORMATS)
         _choice("policy", self.policy, POLICIES)
         _choice("allocator", self.allocator, ALLOCATORS)
@@ -109,6 +119,7 @@ class EngineConfig:
         _choice("speculate", self.speculate, SPECULATE)
         _choice("page_tokens", self.page_tokens, (16, 32))
         _at_least("outlier_channels", self.outlier_channels, 0)
+        _at_least("outlier_columns", self.outlier_columns, 0)
         _at_least("max_batch", self.max_batch, 1)
         _at_least("token_budget", self.token_budget, 1)
         _at_least("max_draft", self.max_draft, 1)
@@ -190,6 +201,11 @@ class EngineConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def changes_from(self, base: EngineConfig) -> list[tuple[str, Any, Any]]:
+        """(setting, its value in `base`, its value here) of all in which the two differ."""
+        pairs = [(f.name, getattr(base, f.name), getattr(self, f.name)) for f in fields(self)]
+        return [(name, before, after) for name, before, after in pairs if before != after]
 
 
 def parse_field(name: str, text: str) -> Any:

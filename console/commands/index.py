@@ -33,7 +33,7 @@ HEADINGS = {
         "profile": "where the time goes",
         "sweep": "how large the batch should be",
         "compare": "what one change does",
-        "quality": "whether a KV format changes the answers",
+        "quality": "whether rounding KV or products changes the answers",
         "forecast": "what the coming days will be like, in virtual time",
     },
     "Check": {

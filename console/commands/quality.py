@@ -1,4 +1,4 @@
-"""`evewatch quality`: does a KV format change what the model says?"""
+"""`evewatch quality`: do a KV format or products of integers change what the model says?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def quality(
     api: Api = "completions",
     token: Token = None,
 ) -> None:
-    """Compare a KV format's output with fp16's. Exit code 1: it fails, 3: inconclusive.
+    """Hold the output of a KV format, and of products of integers, against fp16 and floats.
+
+    Exit code 1: it fails, 3: inconclusive.
 
     With --target URL: its greedy answers, recorded (--record) or held against others (--against).
     """

@@ -1,8 +1,9 @@
-"""Calibration: how large a model's keys and values get, channel by channel.
+"""Calibration: how large a model's keys, values and activations get, channel by channel.
 
-Two things need it. Formats with an outlier plane keep in hp the K channels that stand far
-out of their head; the static formats take all their scales from it. It is measured on the
-fp16 cache, so after RoPE: the two channels of a RoPE pair turn into one another as the
+Three things need it. Formats with an outlier plane keep in hp the K channels that stand far
+out of their head; the static formats take all their scales from it; products of integers keep
+the columns in float that would take the resolution from others (columns.py). K and V are measured
+on the fp16 cache, so after RoPE: the two channels of a RoPE pair turn into one another as the
 position grows, therefore outliers come in whole pairs, and a static scale only holds for
 contexts as long as those that it was measured on.
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.execution.columns import columns_of
 from engine.models.spec import ModelSpec
 from engine.paths import private_folder, replace_file, user_folder
 from kernels.layout import FORMATS, KvFormat, LayerKv, PageLayout
@@ -64,6 +67,8 @@ class Calibration:
     """Measured on so many."""
     longest: int
     """Of them in the longest context."""
+    columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of the rows of each product, by its name: the columns that stand out, the farthest first."""
 
     @classmethod
     def from_ranges(
@@ -75,11 +80,12 @@ class Calibration:
         tokens: int,
         longest: int,
         channels: int = 4,
+        columns: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Calibration:
         """`channels`: most outliers of one head."""
         k_max, v_max = rounded_up(k_max), rounded_up(v_max)
         found = tuple(find_outliers(k_max, channels))
-        return cls(model, identity, k_max, v_max, found, tokens, longest)
+        return cls(model, identity, k_max, v_max, found, tokens, longest, columns or {})
 
     @property
     def digest(self) -> str:
@@ -126,6 +132,7 @@ class Calibration:
             "outliers": [[o.layer, o.head, o.channel, o.ratio] for o in self.outliers],
             "k_max": _numbers(self.k_max),
             "v_max": _numbers(self.v_max),
+            "columns": {name: list(found) for name, found in self.columns.items()},
         }
 
     def save(self, path: Path) -> None:
@@ -163,6 +170,7 @@ class Calibration:
         for o in outliers:
             if not (0 <= o.layer < layers and 0 <= o.head < heads and 0 <= o.channel < dim):
                 raise ValueError(f"outlier {o} is outside {layers} × {heads} × {dim}")
+        columns = {str(name): columns_of(row) for name, row in data.get("columns", {}).items()}
         maxima = [_maxima(data[name], (layers, heads, dim)) for name in ("k_max", "v_max")]
         return cls(
             str(data["model"]),
@@ -172,6 +180,7 @@ class Calibration:
             outliers,
             int(data["tokens"]),
             int(data["longest"]),
+            columns,
         )
 
 
@@ -206,9 +215,15 @@ class Ranges:
         self.tokens += tokens
         self.longest = max(self.longest, tokens)
 
-    def calibration(self, model: str, identity: str, channels: int) -> Calibration:
+    def calibration(
+        self,
+        model: str,
+        identity: str,
+        channels: int,
+        columns: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Calibration:
         return Calibration.from_ranges(
-            model, identity, self.k_max, self.v_max, self.tokens, self.longest, channels
+            model, identity, self.k_max, self.v_max, self.tokens, self.longest, channels, columns
         )
 
 

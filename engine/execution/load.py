@@ -14,6 +14,7 @@ from engine.execution.compute import ModelCompute
 from engine.execution.draft_model import DraftModel
 from engine.execution.graphs import GraphRunner
 from engine.execution.kv_cache import KvCache, layout_for, memory_for, memory_needed
+from engine.execution.products import checkpoint_of, notes_on, products_for
 from engine.execution.runner import ModelRunner
 from engine.execution.sampler import Sampler
 from engine.models import LoadedModel, ModelSpec
@@ -128,12 +129,18 @@ def select_kernels(config: EngineConfig, spec: ModelSpec) -> tuple[str, Backend]
         torch.set_num_threads(config.threads)
     elif cores() < torch.get_num_threads():  # torch counts cores and knows no quota
         torch.set_num_threads(cores())
+    integer = config.compute in ("int16", "mixed", "int8")
+    if integer and device != "cpu":
+        raise ConfigError(f"compute: products of integers are the CPU's, not {device}'s; use f32")
     try:
         picked = dispatch.select(config.kernels, device, config.require_triton)
         kind = "triton" if config.require_triton else config.kernels
-        return device, picked.suited_to(layout, spec.heads, kind)
+        backend = picked.suited_to(layout, spec.heads, kind)
     except KernelError as error:
         raise ConfigError(str(error)) from error
+    if integer and backend.name == "triton":
+        raise ConfigError("compute: triton kernels have no products of integers; use f32")
+    return device, backend
 
 
 def _runner_kind(config: EngineConfig, device: str, backend: Backend) -> type[ModelRunner]:
@@ -154,10 +161,12 @@ def load_model(config: EngineConfig) -> LoadedModel:
 
 def _load(config: EngineConfig) -> tuple[str, Backend, LoadedModel]:
     """The kernels are chosen before a weight is read: what cannot run says so at once."""
-    checkpoint = models.open_checkpoint(models.resolve(config.model))
+    checkpoint = checkpoint_of(config)
     device, backend = select_kernels(config, checkpoint.spec)
-    loaded = models.load(checkpoint, backend.ops, device=device)
-    return device, backend, replace(loaded, notes=(*backend.notes, *loaded.notes))
+    products = products_for(config, checkpoint, backend)
+    loaded = models.load(checkpoint, backend.ops, device=device, products=products)
+    notes = (*backend.notes, *notes_on(config, loaded), *loaded.notes)
+    return device, backend, replace(loaded, notes=notes)
 
 
 def _device(config: EngineConfig) -> str:

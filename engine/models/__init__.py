@@ -16,6 +16,7 @@ from engine.errors import ModelError
 from engine.models.gguf_model import GgufCheckpoint
 from engine.models.hf_folder import HfCheckpoint
 from engine.models.llama import Llama
+from engine.models.products import IN_FLOAT, Products
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint, identity
 from engine.text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ __all__ = [
     "ModelSpec",
     "assemble",
     "describe",
+    "identity",
     "load",
     "open_checkpoint",
     "resolve",
@@ -46,6 +48,7 @@ class LoadedModel:
     file_bytes: int
     identity: str
     """Tells weights apart: names the calibration that belongs to them, and is in every report."""
+    products: Products = IN_FLOAT
     notes: tuple[str, ...] = ()
     """What whoever starts it should know, one line each."""
 
@@ -113,6 +116,7 @@ def load(
     ops: Operations,
     max_positions: int | None = None,
     device: torch.device | str = "cpu",
+    products: Products = IN_FLOAT,
 ) -> LoadedModel:
     """Read and pack all weights of a path, or of a checkpoint that is open already.
 
@@ -122,7 +126,8 @@ def load(
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source)
     mark = identity(checkpoint.files)
-    return assemble(checkpoint, ops, checkpoint.tokenizer(), mark, max_positions, device)
+    tokenizer = checkpoint.tokenizer()
+    return assemble(checkpoint, ops, tokenizer, mark, max_positions, device, products)
 
 
 def assemble(
@@ -132,6 +137,7 @@ def assemble(
     mark: str,
     max_positions: int | None = None,
     device: torch.device | str = "cpu",
+    products: Products = IN_FLOAT,
 ) -> LoadedModel:
     """`load` with a tokenizer of its own; `mark` becomes the identity."""
     spec = checkpoint.spec
@@ -146,6 +152,6 @@ def assemble(
             f"the embedding {spec.vocab} rows; they are not of one model"
         )
     checkpoint.spec = replace(spec, eos_ids=spec.eos_ids | tokenizer.eos_ids)
-    model = Llama.build(checkpoint, ops, positions, device)
+    model = Llama.build(checkpoint, ops, positions, device, products)
     notes = (*checkpoint.notes, *tokenizer.notes)
-    return LoadedModel(model, tokenizer, model.spec, checkpoint.file_bytes, mark, notes)
+    return LoadedModel(model, tokenizer, model.spec, checkpoint.file_bytes, mark, products, notes)

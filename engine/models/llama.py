@@ -7,7 +7,7 @@ comes from outside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from engine.errors import ModelError
+from engine.models.products import IN_FLOAT, Products
 from engine.models.spec import ModelSpec
 from engine.models.weights import Checkpoint
 from kernels.contract import Accounted, Decoder, DecoderLayer, Operations, Stack
+from kernels.decoder import HEAD, layer_by_layer, product_names
 from kernels.layout import KvStep, LayerKv
 from kernels.weights import RawWeight, Rope
 
@@ -39,8 +41,11 @@ class Llama:
         norm: torch.Tensor,
         head: Any,
         rope: Rope,
+        in_float: int = 0,
     ) -> None:
         self.spec = spec
+        self.in_float = in_float
+        """Matrices that are multiplied by in float."""
         self._ops = ops
         self._embed = embed
         self._decoder = Decoder(
@@ -54,19 +59,23 @@ class Llama:
         ops: Operations,
         max_positions: int,
         device: torch.device | str = "cpu",
+        products: Products = IN_FLOAT,
     ) -> Llama:
         """Read and pack every weight. ModelError names the first one that is not right."""
         spec = checkpoint.spec
-        reader = _Reader(checkpoint, ops, device)
-        embed = reader.pack("model.embed_tokens.weight", spec.vocab, spec.hidden)
-        head = embed if spec.tied else reader.pack("lm_head.weight", spec.vocab, spec.hidden)
-        layers = [reader.layer(f"model.layers.{i}.") for i in range(spec.layers)]
+        reader = _Reader(checkpoint, ops, device, products)
+        tied = HEAD if spec.tied else None
+        embed = reader.pack("model.embed_tokens.weight", spec.vocab, spec.hidden, tied)
+        head = embed
+        if not spec.tied:
+            head = reader.pack("lm_head.weight", spec.vocab, spec.hidden, HEAD)
+        layers = [reader.layer(i) for i in range(spec.layers)]
         frequencies = torch.tensor(spec.inverse_frequencies(), dtype=torch.float64)
         table = Rope.table(frequencies, max_positions)
         rope = Rope(table.cos.to(device), table.sin.to(device))
         norm = reader.vector("model.norm.weight", spec.hidden)
         reader.refuse_rest()
-        return cls(spec, ops, embed, layers, norm, head, rope)
+        return cls(spec, ops, embed, layers, norm, head, rope, reader.in_float)
 
     @property
     def max_positions(self) -> int:
@@ -82,6 +91,10 @@ class Llama:
     def on(self, kv: Sequence[LayerKv]) -> OnCache:
         """The model bound to a cache, one LayerKv a layer: what a runner calls each step."""
         return OnCache(self, self._ops.stack(self._decoder, kv))
+
+    def watched(self, kv: Sequence[LayerKv], see: Callable[[str, torch.Tensor], None]) -> OnCache:
+        """As `on`, more slowly: `see` is given each product's name and rows, as they come."""
+        return OnCache(self, layer_by_layer(self._ops, self._decoder, kv, see))
 
     def forward(
         self,
@@ -124,8 +137,15 @@ class OnCache:
 class _Reader:
     """Weights of a checkpoint in the shapes that its spec asks for."""
 
-    def __init__(self, checkpoint: Checkpoint, ops: Operations, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        ops: Operations,
+        device: torch.device | str,
+        products: Products,
+    ) -> None:
         self._checkpoint, self._ops, self._device = checkpoint, ops, device
+        self._products, self.in_float = products, 0
         self._read: set[str] = set()
 
     def _matrix(self, name: str, rows: int, cols: int) -> RawWeight:
@@ -144,16 +164,19 @@ class _Reader:
                 "describes it; the model would compute something else"
             )
 
-    def pack(self, name: str, rows: int, cols: int) -> Any:
-        return self._pack(self._matrix(name, rows, cols))
+    def pack(self, name: str, rows: int, cols: int, product: str | None) -> Any:
+        """`product`: its name, for a matrix that is multiplied by."""
+        return self._pack(self._matrix(name, rows, cols), product)
 
-    def stack(self, names: dict[str, int], cols: int) -> Any:
+    def stack(self, names: dict[str, int], cols: int, product: str) -> Any:
         """One packed matrix of several, each with its row count."""
         parts = [self._matrix(name, rows, cols) for name, rows in names.items()]
-        return self._pack(RawWeight.concat(parts))
+        return self._pack(RawWeight.concat(parts), product)
 
-    def _pack(self, weight: RawWeight) -> Any:
-        packed = self._ops.pack(weight)
+    def _pack(self, weight: RawWeight, product: str | None) -> Any:
+        rounding = None if product is None else self._products.of(product, weight)
+        self.in_float += product is not None and rounding is None
+        packed = self._ops.pack(weight, rounding)
         # The reference packs into a plain tensor, wherever the file's bytes are.
         return packed.to(self._device) if isinstance(packed, torch.Tensor) else packed
 
@@ -161,23 +184,26 @@ class _Reader:
         self._read.add(name)
         return self._checkpoint.vector(name, size).to(self._device)
 
-    def layer(self, at: str) -> DecoderLayer:
-        spec, attn, mlp = self._checkpoint.spec, at + "self_attn.", at + "mlp."
+    def layer(self, i: int) -> DecoderLayer:
+        at, spec = f"model.layers.{i}.", self._checkpoint.spec
+        attn, mlp = at + "self_attn.", at + "mlp."
+        qkv, out, gate_up, down = product_names(i)
         queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         rows = {attn + "q_proj": queries, attn + "k_proj": keys, attn + "v_proj": keys}
         bias = [self.vector(f"{n}.bias", size) for n, size in rows.items() if spec.qkv_bias]
         return DecoderLayer(
             attn_norm=self.vector(at + "input_layernorm.weight", spec.hidden),
-            qkv=self.stack({f"{n}.weight": size for n, size in rows.items()}, spec.hidden),
+            qkv=self.stack({f"{n}.weight": size for n, size in rows.items()}, spec.hidden, qkv),
             qkv_bias=torch.cat(bias) if bias else None,
             q_norm=self.vector(attn + "q_norm.weight", spec.head_dim) if spec.qk_norm else None,
             k_norm=self.vector(attn + "k_norm.weight", spec.head_dim) if spec.qk_norm else None,
-            out=self.pack(attn + "o_proj.weight", spec.hidden, queries),
+            out=self.pack(attn + "o_proj.weight", spec.hidden, queries, out),
             out_bias=self.vector(attn + "o_proj.bias", spec.hidden) if spec.out_bias else None,
             mlp_norm=self.vector(at + "post_attention_layernorm.weight", spec.hidden),
             gate_up=self.stack(
                 {mlp + "gate_proj.weight": spec.mlp, mlp + "up_proj.weight": spec.mlp},
                 spec.hidden,
+                gate_up,
             ),
-            down=self.pack(mlp + "down_proj.weight", spec.hidden, spec.mlp),
+            down=self.pack(mlp + "down_proj.weight", spec.hidden, spec.mlp, down),
         )

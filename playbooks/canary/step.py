@@ -18,6 +18,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import ConfigError
 from engine.execution.load import load_model
+from engine.execution.products import weights_of
 from engine.models import LoadedModel
 from playbooks.canary.conductor import Conductor
 from playbooks.canary.events import Listener, Phase
@@ -29,7 +30,7 @@ from playbooks.canary.sides import EmbeddedSide, EndpointSide, Side
 from playbooks.load.endpoint import Endpoint, EndpointSpec
 from playbooks.load.loop import new_loop
 from playbooks.load.workload import LoadSpec
-from playbooks.measure.compare import environment, weights_of
+from playbooks.measure.compare import environment
 
 End = EngineConfig | EndpointSpec
 """What a side is: settings of an engine in this process, or an endpoint."""

@@ -1,7 +1,7 @@
 """The fit: what a step of one engine costs and what its pool is, in a file of its own.
 
-A fit belongs to what it was measured on. Whoever asks it about another model, KV format or
-machine is refused: a forecast of the wrong engine is worse than none.
+A fit belongs to what it was measured on. Whoever asks it about another model, way to
+multiply, KV format or machine is refused: a forecast of the wrong engine is worse than none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from playbooks.reports.text import json_values
 
 SCHEMA = 1
 KIND = "fit"
-FIXED = ("model", "kv_format", "page_tokens", "outlier_channels", "zero_point", "kernels")
+FIXED = (
+    "model", "weights", "compute", "outlier_columns", "kv_format", "page_tokens",
+    "outlier_channels", "zero_point", "kernels",
+)  # fmt: skip
 """Settings that a fit is of: another value is another engine."""
 ANY_TOKEN = 1 << 62
 """A vocabulary without end: made-up prompts number their tokens as they like."""

@@ -1,9 +1,10 @@
 """The closed-batch benchmark: a fixed set of requests, all submitted at once.
 
-It reports how fast they were served, and beside it the limit of this machine: the best rate
-at which any GEMM at hand runs this model's own shapes, measured in the same process right before
-and right after each run. The `roofline_fraction` is what the whole engine reached of the mean of
-the two, and it is the number that compares across machines.
+It reports how fast they were served, and beside it the limits of this machine: the best rates
+at which any GEMM at hand runs this model's own shapes, in float32 and in integers, measured in the
+same process right before and right after each run. The `roofline_fraction` (`integer_fraction`) is
+what the whole engine reached of the mean of the two looks, and it is the number that compares
+across machines. An engine that multiplies integers may pass the first of them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from engine.core import Completion, Engine, completion
 from engine.errors import ConfigError, EngineError
 from engine.observing.machine import cores
 from engine.request import SamplingParams
-from kernels.roofline import best_gemm_rate
 from playbooks.load.lengths import Lognormal
 from playbooks.load.summary import latency_block
 from playbooks.measure.crosstalk import check_crosstalk
+from playbooks.measure.machine_limits import Look, limit_rows, limits
 from playbooks.measure.trial import kv_facts, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed, witness_of
 from playbooks.steps.models import BenchWork
@@ -37,8 +38,6 @@ from playbooks.steps.models import BenchWork
 SCHEMA = 1
 LEAST_PAIRS = 3
 """Of runs without and with the console."""
-LIMIT_S = 0.8
-"""For a look at the machine's limit, about; there are two to each run."""
 KV = (
     "format", "bytes_per_token", "sealed_ratio", "effective_ratio", "pages_total", "peak_pages",
     "pool_bytes",
@@ -206,7 +205,7 @@ def _run(
     """One run between two looks at the machine's limit, and what it measured."""
     engine.reset()
     with witness_of(engine) as beginning:
-        first = best_gemm_rate(engine.loaded.spec.gemm_shapes(), budget_s=LIMIT_S)
+        before_run = Look.at(engine.loaded.spec)
     before = engine.runner.model.spent_ns()
     cpu, guests = time.process_time(), guest_cpu(guest)
     with witness_of(engine) as witness:
@@ -216,28 +215,29 @@ def _run(
     spent, spent_by_guest = time.process_time() - cpu, minus(guest_cpu(guest), guests)
     after = engine.runner.model.spent_ns()
     with witness_of(engine) as end:
-        last = best_gemm_rate(engine.loaded.spec.gemm_shapes(), budget_s=LIMIT_S)
+        floats, integers = limits(before_run, Look.at(engine.loaded.spec))
     failed = [d for d in done if d.error or len(d.token_ids) == 0]
     if failed:
         raise EngineError(f"{len(failed)} of {len(done)} requests failed: {failed[0].error}")
     held = kv_facts(engine, 0)
-    flops, limit = needed_flops(engine, done, work), (first.best + last.best) / 2
+    flops = needed_flops(engine, done, work)
+    rate = flops / wall
     return {
         "wall_s": wall,
         "throughput": _throughput(done, wall),
         "latency": _latency(done),
         "kv": {name: held[name] for name in KV},
         "machine": {
-            "gemm_gflops": limit,
-            "gemm_turns": [first.best, last.best],
-            "gemm_by": last.by,
-            "gemm_rates": last.rates,
+            **limit_rows("gemm", floats),
+            **limit_rows("integer", integers),
             "cores": cores(),
             "device": engine.device,
             "kernels": engine.backend.name,
+            "compute": engine.loaded.products.compute,
         },
         "gemm_gflop": flops / 1e9,
-        "roofline_fraction": flops / wall / (limit * 1e9),
+        "roofline_fraction": floats.fraction(rate),
+        "integer_fraction": integers.fraction(rate) if integers else None,
         "steps": _steps(engine, wall),
         "kernels": _kernels(before, after, wall),
         "memory": {"peak_rss_mib": peak_rss_mib()},

@@ -24,6 +24,7 @@ from engine.execution.calibration import (
     outlier_ratios,
     user_file,
 )
+from engine.execution.columns import ColumnEnergy
 from engine.execution.load import load_model
 from engine.models import LoadedModel
 from engine.text.tokenizer import Tokenizer
@@ -36,6 +37,8 @@ SCHEMA = 1
 LONGEST = 8192
 """Tokens of the longest built-in context: its cost grows with the square."""
 SHORTEST = 512
+HEAD_ROWS = 256
+"""Of each text, the last tokens for which the head is multiplied by too."""
 SEED = 1000
 """Other sentences than the quality check uses: it must not test on what was calibrated on."""
 
@@ -55,6 +58,7 @@ def run_calibration(
     """
     if channels < 0:
         raise ConfigError(f"channels: expected at least 0, got {channels}")
+    config = config.with_(compute="f32")  # of what was rounded nothing could be learned
     loaded = load_model(config)
     for note in loaded.notes:
         say(note)
@@ -73,16 +77,17 @@ def measure(
     progress: Progress = lambda *_: None,
 ) -> Calibration:
     """Ranges over token sequences `texts`."""
-    spec = loaded.spec
+    spec, energy = loaded.spec, ColumnEnergy()
     arm = plain_arm(config, loaded, max(map(len, texts)))
+    arm.watch(energy.see)
     ranges = Ranges(spec.layers, spec.kv_heads, spec.head_dim)
     total, done = sum(map(len, texts)), 0
     for tokens in texts:
-        with arm.feed(tokens) as held:
+        with arm.feed(tokens, max(len(tokens) - HEAD_ROWS, 0)) as held:
             ranges.take(arm.cache.layers, held.pages, len(tokens))
         done += len(tokens)
         progress(done, total)
-    return ranges.calibration(spec.name, loaded.identity, channels)
+    return ranges.calibration(spec.name, loaded.identity, channels, energy.columns())
 
 
 def prompt_tokens(loaded: LoadedModel, prompts: Path | None) -> list[list[int]]:

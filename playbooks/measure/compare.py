@@ -18,6 +18,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.execution import load as setup
 from engine.execution.load import load_model
+from engine.execution.products import weights_of
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed, Gamma
 from playbooks.load.client import LoadProgress
@@ -181,19 +182,15 @@ class _ComparisonRun:
         return size.repeats * len(self.arms) * a_repeat
 
 
-def weights_of(config: EngineConfig) -> tuple[str, str, str]:
-    """Two engines with the same share their weights in memory."""
-    return config.model, config.device, config.kernels
-
-
 def _judge_quality(arms: list[Arm], judge: JudgeQuality) -> None:
-    """fp16 is what the others are held against; each other format is judged once."""
-    verdicts: dict[str, str] = {"fp16": "reference"}
+    """What computes as it should is what the others are held against; each is judged once."""
+    verdicts: dict[tuple[str, ...], str] = {("fp16", "f32", "file"): "reference"}
     for arm in arms:
-        fmt = arm.config.kv_format
-        if fmt not in verdicts:
-            verdicts[fmt] = judge(arm.config)["verdict"]
-        arm.quality = verdicts[fmt]
+        config = arm.config
+        rounding = (config.kv_format, config.compute, config.weights)
+        if rounding not in verdicts:
+            verdicts[rounding] = judge(config)["verdict"]
+        arm.quality = verdicts[rounding]
 
 
 def kept_quality(config: EngineConfig) -> dict[str, Any]:
@@ -206,7 +203,10 @@ def kept_quality(config: EngineConfig) -> dict[str, Any]:
     from playbooks.quality.check import run_quality
 
     identity = describe(resolve(config.model)).identity
-    same = ("kv_format", "page_tokens", "outlier_channels", "zero_point", "calibration", "device")
+    same = (
+        "kv_format", "page_tokens", "outlier_channels", "zero_point", "calibration", "device",
+        "compute", "outlier_columns", "weights",
+    )  # fmt: skip
     wanted = {name: config.to_dict()[name] for name in same}
     for report in results.saved("quality") if config.calibration is None else ():
         found = {name: report.get("config", {}).get(name) for name in same}

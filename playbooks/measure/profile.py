@@ -19,6 +19,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import ConfigError
 from engine.execution.load import select_kernels
+from engine.execution.products import checkpoint_of, products_for
 from engine.models import LoadedModel
 from engine.observing.telemetry import STEP_PARTS, STEPS_KEPT
 from engine.request import STAGES, SamplingParams
@@ -116,10 +117,10 @@ def run_profile(
 
 def load_timed(config: EngineConfig) -> tuple[TimedOps, LoadedModel]:
     """The model with timed kernels."""
-    checkpoint = models.open_checkpoint(models.resolve(config.model))
+    checkpoint = checkpoint_of(config)
     device, backend = select_kernels(config, checkpoint.spec)
-    ops = TimedOps(backend.ops)
-    return ops, models.load(checkpoint, ops, device=device)
+    ops, products = TimedOps(backend.ops), products_for(config, checkpoint, backend)
+    return ops, models.load(checkpoint, ops, device=device, products=products)
 
 
 def _trial(engine: Engine, spec: ProfileStep, progress: Progress) -> Trial:

@@ -167,14 +167,21 @@ def _open_effects(rows: list[Report]) -> list[str]:
     return problems
 
 
+def _rounding(arm: Report) -> str:
+    """ "fp16", or "int8_channel, compute auto": what an arm's quality may suffer from."""
+    config, plain = arm["config"], {"compute": "f32", "weights": "file"}
+    others = [f"{name} {config[name]}" for name in plain if config[name] != plain[name]]
+    return ", ".join([config["kv_format"], *others])
+
+
 def _arm_problems(arm: Report) -> list[str]:
     problems = []
     if arm["preemptions"]:
         problems.append(f"{arm['preemptions']} preemptions: the pool was short while it ran")
     if arm["quality"] in ("warn", "fail", "inconclusive"):
-        problems.append(f"quality of {arm['config']['kv_format']} against fp16: {arm['quality']}")
-    if arm["quality"] is None and arm["config"]["kv_format"] != "fp16":
-        problems.append(f"quality of {arm['config']['kv_format']} was not judged in this run")
+        problems.append(f"quality of {_rounding(arm)} against fp16: {arm['quality']}")
+    if arm["quality"] is None and _rounding(arm) != "fp16":
+        problems.append(f"quality of {_rounding(arm)} was not judged in this run")
     limits = dict.fromkeys(row["by"] for row in arm["bound"])
     if len(limits) > 1:
         problems.append(f"repeats disagree on what bound it: {', '.join(limits)}")
@@ -291,11 +298,12 @@ def _sweep_effects(points: list[Report], knee: int) -> tuple[LogEffect, ...]:
 
 
 def of_quality(report: Report, artifacts: tuple[str, ...] = ()) -> list[Record]:
-    what = (Change("kv_format", report["baseline"], report["format"]),)
+    what = tuple(Change(c["setting"], c["baseline"], c["candidate"]) for c in report["changes"])
+    what = what or (Change("kv_format", report["baseline"], report["format"]),)
     verdict = report["verdict"]
     return [
         Record(
-            title=f"KV quality, {report['format']} against {report['baseline']}: {verdict}",
+            title=f"Quality, {report['candidate']} against {report['baseline']}: {verdict}",
             what=what,
             why=QUALITY_WHY,
             how={

@@ -8,7 +8,7 @@ does, and lets the pages be read while the sequence is in them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +68,10 @@ class QualityArm:
         self.backend, self.device = compute.backend, compute.device
         self.cache: KvCache = compute.cache
         self._runner = compute.runner
+
+    def watch(self, see: Callable[[str, torch.Tensor], None]) -> None:
+        """From now on `see` is given the name and the rows of every product."""
+        self._runner.model = self.loaded.model.watched(self.cache.layers, see)
 
     def logits(self, tokens: list[int], first: int = 0) -> torch.Tensor:
         """float32 [len(tokens) − first, vocab]."""

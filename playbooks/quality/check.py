@@ -1,8 +1,9 @@
-"""The quality check: does another cache format change what the model says?
+"""The quality check: do another cache format or rounded products change what the model says?
 
-The candidate format is held against a baseline (fp16) on the golden set: teacher-forced on
-the baseline's own answers, greedily on the prompts, and on the passkey grid. All of it runs
-through the engine's own scheduler, pages and runner. Two controls run every time.
+The candidate's settings are held against a baseline (KV in fp16, products and weights as the file
+has them) on the golden set: teacher-forced on the baseline's own answers, greedily on the prompts,
+and on the passkey grid. All of it runs through the engine's own scheduler, pages and runner. Two
+controls run every time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.execution.calibration import for_engine
 from engine.execution.load import load_model
+from engine.execution.products import weights_of
 from engine.models import LoadedModel
 from playbooks.quality import limits
 from playbooks.quality.answers import answer_all, second_turn
@@ -75,24 +77,43 @@ def run_quality(
     Raises ConfigError or ModelError before anything runs, EngineError when the engine fails.
     """
     start, size = time.monotonic(), QUICK if spec.size == "quick" else FULL
-    baseline = config.with_(kv_format=spec.baseline, zero_point=False)
+    baseline = baseline_of(config, spec)
     own = [case for path in spec.cases for case in read_cases(Path(path))]
     if not own and not spec.golden:
         raise ConfigError("quality: no cases; name a file with --cases or use the golden set")
-    loaded = load_model(config)
+    loaded = load_model(baseline)
     for each in (baseline, config):
         for_engine(each, loaded.spec, loaded.identity)  # refuses now rather than half-way
     evidence = gather(own, spec, size, loaded)
+    if weights_of(config) != weights_of(baseline):
+        evidence.rounded = load_model(config)
     steps = QualityProgress(evidence, size, progress)
     converse(evidence, baseline, config, size, steps)
     measure(evidence, baseline, config, size, steps)
     return findings(evidence) | {
         "format": config.kv_format,
+        "candidate": _named(config, baseline),
+        "changes": [
+            {"setting": name, "baseline": before, "candidate": after}
+            for name, before, after in config.changes_from(baseline)
+        ],
         "baseline": spec.baseline,
         "quick": spec.size == "quick",
         "config": config.to_dict(),
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def baseline_of(config: EngineConfig, spec: QualityStep) -> EngineConfig:
+    """What the candidate is held against: nothing rounded but by the model's file."""
+    return config.with_(kv_format=spec.baseline, zero_point=False, compute="f32", weights="file")
+
+
+def _named(config: EngineConfig, baseline: EngineConfig) -> str:
+    """ "int8_channel, compute mixed": the format, and what else is not the baseline's."""
+    others = [f"{name} {after}" for name, _, after in config.changes_from(baseline)
+              if name != "kv_format"]  # fmt: skip
+    return ", ".join([config.kv_format, *others])
 
 
 def gather(
@@ -136,14 +157,15 @@ def converse(
     loaded, prompts, tick = evidence.loaded, evidence.prompts, steps.tick
     lengths = [case.max_tokens for case in evidence.cases]
     evidence.base = answer_all(baseline, loaded, prompts, lengths, done=tick)
-    evidence.candidate = answer_all(config, loaded, prompts, lengths, done=tick)
+    evidence.candidate = answer_all(config, evidence.rounded, prompts, lengths, done=tick)
     few = every_nth(prompts, size.alone), every_nth(lengths, size.alone)
     evidence.alone = answer_all(baseline, loaded, *few, batch=1, done=tick)
     cells = [passkey_case(cell).tokens(loaded.tokenizer) for cell in evidence.cells]
     short = [ANSWER_TOKENS] * len(cells)
     evidence.base_keys = answer_all(baseline, loaded, cells, short, done=tick)
-    evidence.keys = answer_all(config, loaded, cells, short, done=tick)
-    evidence.turn_differs = second_turn(config, loaded, every_nth(evidence.cases, size.turns))
+    evidence.keys = answer_all(config, evidence.rounded, cells, short, done=tick)
+    few_cases = every_nth(evidence.cases, size.turns)
+    evidence.turn_differs = second_turn(config, evidence.rounded, few_cases)
 
 
 def measure(
@@ -157,14 +179,14 @@ def measure(
     loaded = evidence.loaded
     evidence.texts = evidence.make_texts()
     most = longest(evidence.texts)
-    base, candidate = QualityArm(baseline, loaded, most), QualityArm(config, loaded, most)
+    base, candidate = QualityArm(baseline, loaded, most), QualityArm(config, evidence.rounded, most)
     evidence.scores = score(base, [candidate], evidence.texts, steps.tick)[0]
     few = every_nth(evidence.texts[: len(evidence.cases)], size.controls)
     evidence.controls = {
         "fp16": fp16_control(base, few, steps.tick),
-        "int8_tensor_outliers": outlier_control(config, base, few, steps.tick),
+        "int8_tensor_outliers": outlier_control(baseline, base, few, steps.tick),
     }
     if limits.verdict(evidence.gates) in (limits.FAIL, limits.WARN):
-        plain = plain_arm(config, loaded, most)
+        plain = plain_arm(baseline, loaded, most)
         worst = evidence.texts[evidence.worst[0]]
         evidence.suspects = find_suspects(candidate, plain, worst.tokens)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine import models
 from engine.config import EngineConfig
 from engine.execution.calibration import Ranges
 from engine.execution.load import select_kernels
-from engine.models import LoadedModel, assemble, open_checkpoint
+from engine.execution.products import checkpoint_of
+from engine.models import LoadedModel, assemble
 from engine.models.surgery import Pair, WithOutliers
 from playbooks.quality.arm import QualityArm
 from playbooks.quality.limits import FAIL, PASS, SCORED, LimitResult, judge, verdict
@@ -104,7 +104,7 @@ def injected_model(
 ) -> LoadedModel:
     """The model of `config` once more, with `pairs` of K enlarged."""
     device, backend = select_kernels(config, loaded.spec)
-    checkpoint = WithOutliers(open_checkpoint(models.resolve(config.model)), pairs, factor)
+    checkpoint = WithOutliers(checkpoint_of(config), pairs, factor)
     mark = f"{loaded.identity}-with-outliers"
     return assemble(checkpoint, backend.ops, loaded.tokenizer, mark, device=device)
 

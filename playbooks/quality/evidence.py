@@ -13,7 +13,7 @@ from playbooks.quality.controls import Control
 from playbooks.quality.limits import ANSWERED, SCORED, LimitResult, judge
 from playbooks.quality.metrics import Scores, mean_interval, summarise
 from playbooks.quality.passkey import ANSWER_TOKENS, Cell
-from playbooks.quality.scoring import Text
+from playbooks.quality.scoring import Text, apart
 from playbooks.quality.suspects import Suspect
 
 LONG = "long_context"
@@ -30,6 +30,8 @@ class QualityEvidence:
     cells: list[Cell]
     prompts: list[list[int]]
     """Of every case."""
+    rounded: LoadedModel = field(init=False)
+    """The candidate's: another one where it multiplies or stores its weights otherwise."""
     base: list[ModelAnswer] = field(default_factory=list)
     """The baseline's answers, one a case."""
     candidate: list[ModelAnswer] = field(default_factory=list)
@@ -46,6 +48,9 @@ class QualityEvidence:
     """One a text."""
     controls: dict[str, Control] = field(default_factory=dict)
     suspects: list[Suspect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rounded = self.loaded
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -102,7 +107,7 @@ class QualityEvidence:
             case = passkey_case(self.cells[i])
             prompt = case.tokens(self.loaded.tokenizer)
             found.append(Text(case.id, LONG, prompt + list(self.base_keys[i].token_ids)))
-        return found
+        return apart(found)
 
     def conclude(self) -> tuple[str, list[str]]:
         """The verdict, and one line for each thing that led to it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,16 +21,35 @@ class Text:
     id: str
     category: str
     tokens: list[int]
+    shared: int = 0
+    """Tokens at its beginning that an earlier text begins with too."""
 
     @property
     def first(self) -> int:
-        """The first position that is scored."""
-        return max(len(self.tokens) - 1 - SCORED_MOST, 0)
+        """The first position that is scored: not one that is another text's, of which there may be
+        a hundred, as the head of a chat is. One position is always scored."""
+        positions = len(self.tokens) - 1
+        return max(min(max(self.shared, positions - SCORED_MOST), positions - 1), 0)
 
     @property
     def following(self) -> torch.Tensor:
         """The token that follows each scored position."""
         return torch.tensor(self.tokens[self.first + 1 :])
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """Tokens that both begin with."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def apart(texts: Iterable[Text]) -> list[Text]:
+    """The same texts, each knowing what it shares with those before it."""
+    found: list[Text] = []
+    for text in texts:
+        shared = max((common(text.tokens, other.tokens) for other in found), default=0)
+        found.append(replace(text, shared=shared))
+    return found
 
 
 def score(

@@ -44,7 +44,8 @@ STEP_TYPES: dict[str, StepType] = {
                  models.SweepStep, metrics.SWEEP, on_url=True),
         StepType("compare", "the same requests through engines that differ by one setting",
                  models.CompareStep, metrics.COMPARE),
-        StepType("quality", "does the KV format change what the model says",
+        StepType("quality", "do the KV format or products of integers change what the model "
+                 "says",
                  models.QualityStep, metrics.QUALITY,
                  ("mean_kld", "suspects", "clipped", "mixed_answers"), on_url=True),
         StepType("soak", "many requests, cancellations, timeouts, refusals: what is left, what "

@@ -129,14 +129,10 @@ def _bench_facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"open pages; peak {kv['peak_pages']} of {kv['pages_total']} pages"
         ),
     )
-    yield (
-        "roofline",
-        (
-            f"{percent(report['roofline_fraction'])} of this machine's GEMM limit "
-            f"({machine['gemm_gflops']:.0f} GFLOP/s by {machine['gemm_by']}; "
-            f"{report['gemm_gflop']:,.0f} GFLOP of work)"
-        ),
-    )
+    yield "roofline", _of_limit(report, "roofline_fraction", "gemm", "in float32")
+    if report["integer_fraction"] is not None:
+        yield "", _of_limit(report, "integer_fraction", "integer", "in integers")
+    yield "work", f"{report['gemm_gflop']:,.0f} GFLOP of products, taken in {machine['compute']}"
     shares = report["kernels"]
     yield "time", (
         "–  (these kernels keep no account)" if shares is None
@@ -160,6 +156,14 @@ def _bench_facts(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "crosstalk", ", ".join(f"{key.replace('_', ' ')} {plain(value)}"
                                      for key, value in cross.items()
                                      if isinstance(value, int | float | str))  # fmt: skip
+
+
+def _of_limit(report: dict[str, Any], fraction: str, name: str, how: str) -> str:
+    machine = report["machine"]
+    return (
+        f"{percent(report[fraction])} of this machine's GEMM limit {how} "
+        f"({machine[f'{name}_gflops']:.0f} GFLOP/s by {machine[f'{name}_by']})"
+    )
 
 
 def _throughput(report: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ def quality_document(report: dict[str, Any]) -> Document:
     return Document(
         f"Quality: {report['verdict']}",
         [
-            f"{report['model']}: {report['format']} against {report['baseline']}, "
+            f"{report['model']}: {report['candidate']} against {report['baseline']}, "
             f"{report['cases']} cases, {report['positions']:,} positions, "
             f"{report['seconds']:.0f} s"
         ],

@@ -248,7 +248,7 @@ def test_a_quality_check_writes_its_verdict(folder, tmp_path):
                "--quiet", "--set", "kernels=reference")  # fmt: skip
     verdict = json.loads(run(*command, "--json").stdout)["verdict"]
     (record,) = OptLog().read().records
-    assert record.title == f"KV quality, int8_channel against fp16: {verdict}"
+    assert record.title == f"Quality, int8_channel against fp16: {verdict}"
     run(*command, "--no-log")
     assert len(OptLog().read().records) == 1
 

@@ -1,7 +1,6 @@
 """The benchmark on a tiny model: what it counts, and the work that it refuses."""
 
 import json
-from functools import partial
 
 import pytest
 
@@ -9,18 +8,16 @@ from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.models import resolve
-from kernels.roofline import best_gemm_rate
 from model_files import write_hf
 from playbooks.load.summary import latency_block
-from playbooks.measure import bench
 from playbooks.measure.bench import BenchRequest, make_work, read_workload, run_bench
 from playbooks.steps.models import BenchWork
 
 
 @pytest.fixture(autouse=True)
 def short_roofline(monkeypatch):
-    """Three passes: the least that the limit is measured with."""
-    monkeypatch.setattr(bench, "best_gemm_rate", partial(best_gemm_rate, budget_s=0))
+    """Three passes: the least that a limit is measured with."""
+    monkeypatch.setattr("playbooks.measure.machine_limits.LOOK_S", 0)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +54,8 @@ def test_the_report_counts_what_was_served(folder):
         assert block["p99"] is None  # 12 samples have no 99th percentile
     assert report["latency"]["itl_ms"]["n"] == work["output_tokens"] - 12
     assert 0 < report["roofline_fraction"] < 1
+    assert 0 < report["integer_fraction"] < 1
+    assert report["machine"]["compute"] == "f32"
     assert report["kv"]["format"] == "int8_channel"
     assert 0 < report["kv"]["peak_pages"] <= report["kv"]["pages_total"]
     json.dumps(report, allow_nan=False)

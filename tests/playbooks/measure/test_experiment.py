@@ -25,13 +25,14 @@ def test_the_owners_table_is_one_change_after_another():
     found = find_experiment("owners_table")
     found.check_single_changes()
     assert "owners_table" in shipped()
-    settings = [found.settings(i) for i in range(4)]
-    assert [s["policy"] for s in settings] == ["static", *["continuous"] * 3]
-    assert [s["kv_format"] for s in settings] == ["fp16", "fp16", *["int8_channel"] * 2]
-    assert [s["dynamic_batch"] for s in settings] == [False, False, False, True]
+    settings = [found.settings(i) for i in range(5)]
+    assert [s["policy"] for s in settings] == ["static", *["continuous"] * 4]
+    assert [s["kv_format"] for s in settings] == ["fp16", "fp16", *["int8_channel"] * 3]
+    assert [s["dynamic_batch"] for s in settings] == [False, False, False, True, True]
+    assert [s.get("compute", "f32") for s in settings] == [*["f32"] * 4, "auto"]
     assert {s["max_batch"] for s in settings} == {32}
     assert settings[0]["reserve"] == "max"
-    assert [found.rival(i) for i in (1, 2, 3)] == [0, 1, 2]
+    assert [found.rival(i) for i in (1, 2, 3, 4)] == [0, 1, 2, 3]
     assert found.size.repeats * found.size.rate_requests >= 100  # or there is no P99
     assert (found.work.prompt_mean, found.work.output_mean, found.size.scale) == (512, 256, 0.25)
     assert found.longest(found.size) == 1024

@@ -29,7 +29,7 @@ def test_every_candidate_is_there_with_a_source():
     assert set(by_id(report)) == {
         "continuous_batching", "kv_quantisation", "dynamic_batch", "prefix_cache",
         "predicted_lengths",
-        "operator_fusion", "speculative_decoding", "weight_quantisation",
+        "operator_fusion", "integer_products", "speculative_decoding", "weight_quantisation",
     }  # fmt: skip
     for row in report["options"]:
         assert row["claim"] == "reported elsewhere"

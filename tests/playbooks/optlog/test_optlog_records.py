@@ -64,7 +64,7 @@ def owners_report(**changes):
                  "lengths": "lognormal 128/64"},
         "arms": [arm(0), arm(1, bound_by="batch", bound=[{"by": "batch", "why": "cap 32"}] * 2
                              + [{"by": "kv", "why": "full"}]),
-                 arm(2, quality="warn", preemptions=7), arm(3)],
+                 arm(2, quality="warn", preemptions=7), arm(3), arm(4)],
         "effects": effects, "overall": whole, "goals": [goal], "findings": ["one", "two"],
         "verdict": "fail", "metrics": {}, "environment": {"torch": "2.13.0", "threads": 2},
         "seconds": 9.0,
@@ -78,18 +78,20 @@ def test_every_step_of_the_owners_table_has_its_own_record():
     records = of_compare(owners_report(), ("r.json",))
     assert [r.title.partition(": ")[2] for r in records] == [
         "static → continuous, paged", "continuous, paged → + INT8 KV",
-        "+ INT8 KV → + dynamic batch", "the whole, static → + dynamic batch",
+        "+ INT8 KV → + dynamic batch", "+ dynamic batch → + integer products",
+        "the whole, static → + integer products",
     ]  # fmt: skip
-    paged, int8, dynamic, whole = records
+    paged, int8, dynamic, integer, whole = records
     assert {c.key: (c.before, c.after) for c in paged.what} == {
         "policy": ("static", "continuous"), "allocator": ("contiguous", "paged"),
         "reserve": ("max", "known"), "pad_prompts": (True, False),
     }  # fmt: skip
     assert int8.what == (Change("kv_format", "fp16", "int8_channel"),)
+    assert integer.what == (Change("compute", "f32", "auto"),)
     assert "45 % less memory" in int8.why
     assert "page by page" in paged.how["one change, because"]
     assert {c.key for c in whole.what} == {
-        "policy", "allocator", "reserve", "pad_prompts", "kv_format", "dynamic_batch"
+        "policy", "allocator", "reserve", "pad_prompts", "kv_format", "dynamic_batch", "compute"
     }  # fmt: skip
     assert all(r.decision == "hold" and r.claim == "measured" for r in records)
     assert dynamic.rollback == "Set dynamic_batch = false; the cap can be fixed while it runs."
@@ -108,7 +110,7 @@ def test_effects_have_their_units_intervals_and_what_bound_them():
 
 
 def test_what_is_open_is_a_problem_of_the_record():
-    paged, int8, dynamic, whole = of_compare(owners_report(quick=True))
+    paged, int8, dynamic, integer, whole = of_compare(owners_report(quick=True))
     text = "\n".join(paged.problems)
     assert "p99 e2e: inconclusive, -5.0% … +7.0% does not exclude zero" in text
     assert "memory: no interval, n is too small" in text
@@ -118,6 +120,7 @@ def test_what_is_open_is_a_problem_of_the_record():
     assert "7 preemptions" in "\n".join(int8.problems)
     assert "quality of int8_channel against fp16: warn" in int8.problems
     assert "quality of int8_channel was not judged in this run" in dynamic.problems
+    assert "quality of int8_channel, compute auto was not judged in this run" in integer.problems
     assert whole.problems[0].startswith("goal p99_e2e (at most 0.7 × before): fail")
 
 
@@ -135,7 +138,7 @@ def test_the_markdown_of_an_owners_table_answers_all_four_questions(tmp_path):
     reading = log.read()
     text = export(reading.records, reading, log.path, "md")
     sections = text.split("\n## ")[1:]
-    assert len(sections) == 4
+    assert len(sections) == 5
     for section in sections:
         for heading in ("What changed", "Why", "What it did", "What went wrong",
                         "How it was done", "Where", "How to undo it", "Files"):  # fmt: skip
@@ -146,8 +149,8 @@ def test_the_markdown_of_an_owners_table_answers_all_four_questions(tmp_path):
     assert "- p99 e2e: inconclusive" in sections[1]
     assert "Answers differ in length" in sections[0]
     assert "seed: 930" in sections[0]
-    assert "| metric | got | promised | verdict |" in sections[3]
-    assert "findings:\n\n- one\n- two\n" in sections[3]
+    assert "| metric | got | promised | verdict |" in sections[4]
+    assert "findings:\n\n- one\n- two\n" in sections[4]
     assert "kv-bound" in sections[0]
 
 
@@ -196,6 +199,8 @@ def test_a_sweep_that_abstains_changes_nothing_and_says_why():
 def quality_report(verdict="pass", **changes):
     return {
         "kind": "quality", "verdict": verdict, "format": "int8_tensor", "baseline": "fp16",
+        "candidate": "int8_tensor",
+        "changes": [{"setting": "kv_format", "baseline": "fp16", "candidate": "int8_tensor"}],
         "model": "m", "cases": 60, "positions": 900, "quick": False,
         "config": EngineConfig().to_dict(), "reasons": [], "suspects": [], "worst": [],
         "controls": {"fp16": {"expected": "pass", "verdict": "pass", "ok": True}},
@@ -268,7 +273,7 @@ def test_a_decision_takes_what_it_decides_on(tmp_path):
     origin = log.append(of_quality(quality_report())[0])
     made = by_hand([], [], [], title=decided(origin, "adopt"), decision="adopt", why="read them")
     record = log.append(decision_on(origin, made))
-    assert record.title.startswith("adopted: KV quality")
+    assert record.title.startswith("adopted: Quality")
     assert record.what == origin.what
     assert record.effect == origin.effect
     assert record.how["decides on"] == origin.id

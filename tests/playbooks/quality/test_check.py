@@ -5,7 +5,7 @@ import pytest
 from builders import tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from engine.errors import ConfigError
-from model_files import write_hf
+from model_files import write_gguf, write_hf
 from playbooks.quality.check import run_quality
 from playbooks.quality.controls import Control
 from playbooks.steps.models import QualityStep
@@ -50,7 +50,7 @@ def test_the_same_format_passes(config, spec):
     assert report["verdict"] == "pass" and report["reasons"] == []
     assert report["metrics"]["mean_kld"] == pytest.approx(0, abs=1e-6)
     assert report["metrics"]["kept_prefix"] == 1.0
-    assert report["suspects"] == []
+    assert report["suspects"] == [] == report["changes"]
 
 
 def test_the_default_format_is_close_and_not_the_same(report):
@@ -116,6 +116,17 @@ def test_a_bad_format_fails_and_names_suspects(config, spec, tmp_path):
     assert any("KL divergence" in reason for reason in report["reasons"])
     first = report["suspects"][0]
     assert (first["layer"], first["head"], first["channel"]) == (0, 1, 4)
+
+
+def test_rounded_products_are_held_against_those_of_floats(spec, tmp_path):
+    path = write_gguf(tmp_path / "tiny.gguf", tiny_spec(), tiny_tensors(tiny_spec()), "Q4_1")
+    config = EngineConfig(model=str(path), kernels="reference", kv_format="fp16", compute="int8")
+    report = run_quality(config, spec)
+    change = {"setting": "compute", "baseline": "f32", "candidate": "int8"}
+    assert (report["candidate"], report["changes"]) == ("fp16, compute int8", [change])
+    assert 1e-6 < report["metrics"]["mean_kld"] < 0.01
+    assert report["metrics"]["second_turn"] == 0
+    assert all(control["ok"] for control in report["controls"].values())
 
 
 def test_nothing_runs_when_the_static_format_has_no_calibration(
