@@ -123,12 +123,16 @@ ACTIONS: tuple[Action, ...] = (
     *_rows((FORECAST,), rows=(
         ("enter", "screen.replay_hour", "replay", "Replay the chosen hour",
          "Play the chosen hour through the panels, sixty times as fast"),
+        ("n", "screen.new_forecast", "new", "Make a forecast",
+         "Ask for a forecast: history, replicas, objective, what-ifs"),
         ("w", "screen.compare_what_ifs", "what-ifs", "What-ifs side by side",
          "What-ifs side by side, and what was assumed"),
         ("s", "screen.next_scenario", "scenario", "Show the next scenario",
          "Curves and hours of the next what-if"),
         ("o", "screen.open_forecast", "open", "Open the report of another forecast",
          "Open the report of another forecast, a JSON file"),
+        ("x", "screen.cancel_forecast", "cancel", "Cancel the forecast that is being made",
+         "Cancel what is being made: a forecast, or an hour to replay"),
     )),
     *_rows(LISTS, rows=(
         ("slash", "screen.filter_rows", "filter", "Filter the rows",

@@ -374,6 +374,12 @@ class Console(LiveControls, RecordingControls):
         self._leaving = True
         self.run_worker(self._quit_after(run))
 
+    def on_unmount(self) -> None:
+        if "forecasts" in vars(self):  # processes at work would be waited for
+            from console.control.forecasts import FORECAST
+
+            self.forecasts.stop(FORECAST)
+
     async def _quit_after(self, run: PlaybookRun) -> None:
         """When the run has written its report, or takes too long to."""
         end = time.monotonic() + REPORT_PATIENCE_S

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from console.recording.file import Recording
@@ -20,10 +19,6 @@ SPEED = 60.0
 """An hour in a minute, to begin with."""
 
 
-class Ended(Exception):
-    """Nobody waits for it any more."""
-
-
 class SimulatedHour(Replay):
     """Its file goes with it."""
 
@@ -33,10 +28,10 @@ class SimulatedHour(Replay):
 
 
 def replay_of(
-    report: dict[str, Any], place: int, at: datetime, stop: Event, tell: Callable[[float], object]
+    report: dict[str, Any], place: int, at: datetime, tell: Callable[[float, float], object]
 ) -> Replay:
-    """Simulates the hour of a forecast that begins `at`, and tells the share that is done. Raises
-    EngineError; Ended after `stop`."""
+    """Simulates the hour of a forecast that begins `at`, and tells how far it is: seconds of
+    how many. Raises EngineError, and what `tell` raises."""
     scenario, world = scenario_and_world(report, place, read_past)
     begin = at.timestamp() - datetime.fromisoformat(report["start"]).timestamp()
     folder = tempfile.TemporaryDirectory(prefix="evewatch-")
@@ -44,11 +39,9 @@ def replay_of(
     recorder = Recorder(path, About("forecast", 1 / FRAME_S, scenario.config), lambda: clock)
     try:
         for moment, snapshot in frames(scenario, world, begin, since(report, place, begin)):
-            if stop.is_set():
-                raise Ended
             clock = at.timestamp() + moment - begin
             recorder.add(snapshot)
-            tell((moment - begin) / HOUR_S)
+            tell(moment - begin, HOUR_S)
     finally:
         recorder.close()
     if not recorder.frames:

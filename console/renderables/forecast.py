@@ -24,8 +24,8 @@ HOW_TO = (
     "There is no forecast yet. It says, hour by hour, how much traffic comes, what the engines "
     "make of it and how many it takes, by the engine's own scheduler in virtual time.",
     "It needs what a step costs, once for an engine: evewatch forecast fit",
-    "Then, from a past of counts, a trace or a recording: evewatch forecast run --history FILE",
-    "The newest is shown here; o opens the report of another.",
+    "Then n makes one here, from a past of counts, a trace or a recording; so does evewatch "
+    "forecast run --history FILE. The newest is shown; o opens the report of another.",
 )
 
 

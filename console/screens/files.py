@@ -56,3 +56,12 @@ def _write(app: ConsoleSurface, path: Path, make: Make) -> None:
             app.say(f"written: {path}")
 
     app.run_worker(work, thread=True)
+
+
+def is_file(text: str) -> str:
+    """What is wrong with the name of a file to read, "" if nothing."""
+    try:
+        there = Path(text.strip()).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError) as error:
+        return f"there can be no such file ({error})"
+    return "" if there else "there is no such file"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from textual.widget import Widget
 
 from console import actions
 from console.control.forecast_view import ForecastView, HourView
+from console.control.forecasts import FORECAST, HOUR
 from console.panels.listpane import ListPane, PagePane
 from console.renderables import forecast as drawn
 from console.renderables.lines import ALARM, Line, Span
 from console.renderables.pages import words
 from console.screens.dialogs import FormField, FormScreen, ask
-from console.screens.files import ask_file
+from console.screens.files import ask_file, is_file
+from console.screens.forecast_question import question, step_of, texts_of
 from console.screens.lists import ListScreen
+from engine.errors import ConfigError
 
 FORMATS = ("md", "html", "csv", "json")
 Shape = tuple[int, int, int, int, bool, int]
@@ -66,11 +69,12 @@ class ForecastScreen(ListScreen[HourView]):
         return f"{item.label} {item.words}"
 
     def title_line(self) -> Line:
-        if self.view is None:
-            return ()
-        state = self.console_app.forecasts
-        told = f"  simulating {state.simulating} … {state.share:.0%}" if state.simulating else ""
-        return (Span("Hours", "title"), Span(told, "operator"))
+        return (Span("Hours", "title"), *self._at_work) if self.view is not None else ()
+
+    @property
+    def _at_work(self) -> Line:
+        words = self.console_app.forecasts.at_work
+        return (Span(f"  {words}", "operator"),) if words else ()
 
     def show_detail(self) -> None:
         self._draw_curves()
@@ -84,7 +88,9 @@ class ForecastScreen(ListScreen[HourView]):
         if self.view is None:
             text = "reading the newest forecast …" if state.is_reading else state.error
             lines = words(f"{ALARM} {text}", width, role="trouble") if state.error else []
-            self.curves.show((Span("Forecast", "title"),), [*lines, *drawn.how_to(width)])
+            self.curves.show(
+                (Span("Forecast", "title"), *self._at_work), [*lines, *drawn.how_to(width)]
+            )
             return
         choice = self.pane.choice
         hours = self.view.scenarios[self._place].hours
@@ -100,7 +106,7 @@ class ForecastScreen(ListScreen[HourView]):
         self.curves.show((*drawn.title(self.view, self._place),), self._drawn[2])
 
     def on_unmount(self) -> None:
-        self.console_app.forecasts.stop_replay()
+        self.console_app.forecasts.stop(HOUR)
 
     # actions
 
@@ -131,11 +137,48 @@ class ForecastScreen(ListScreen[HourView]):
         self._place = (self._place + 1) % len(self.view.scenarios)
         self.show_body(self._state)
 
+    def action_new_forecast(self) -> None:
+        forecasts = self.console_app.forecasts
+        if forecasts.makes(FORECAST):
+            self.notify("a forecast is being made; x cancels it", severity="warning", timeout=3)
+            return
+        shown = texts_of(self.view.report) if self.view is not None else {}
+        self._ask(forecasts.asked or shown)
+
+    def _ask(self, texts: Mapping[str, str], wrong: str = "") -> None:
+        ask(self.app, question(texts, wrong), self._asked)
+
+    def _asked(self, texts: dict[str, str]) -> None:
+        app = self.console_app
+        app.forecasts.asked = texts
+
+        def failed(why: str) -> None:
+            """The question is asked again, unless the operator is somewhere else."""
+            if isinstance(app.screen, ForecastScreen):
+                app.screen._ask(texts, why)
+            else:
+                app.notify(f"forecast: {why}", severity="error")
+
+        try:
+            app.forecasts.make(step_of(texts), failed)
+        except ConfigError as error:
+            failed(str(error))
+        self.show_body(self._state)
+
+    def action_cancel_forecast(self) -> None:
+        forecasts = self.console_app.forecasts
+        made = [kind for kind in (FORECAST, HOUR) if forecasts.makes(kind)]
+        for kind in made:
+            forecasts.stop(kind)
+        text = "cancelled; n has what was asked" if made else "nothing is being made"
+        self.notify(text, timeout=3)
+        self.show_body(self._state)
+
     def action_open_forecast(self) -> None:
         def entered(texts: dict[str, str]) -> None:
             self.console_app.forecasts.open(Path(texts["file"]).expanduser())
 
-        entry = FormField("file", "file", hint="report.json of `forecast run`", check=_is_file)
+        entry = FormField("file", "file", hint="report.json of `forecast run`", check=is_file)
         ask(self.app, FormScreen("Open a forecast", [entry]), entered)
 
     def action_export_shown(self) -> None:
@@ -153,11 +196,3 @@ class ForecastScreen(ListScreen[HourView]):
 
     def copied(self) -> tuple[str, str]:
         return "the forecast", f"{self.curves.text}\n\n{self.pane.text}"
-
-
-def _is_file(text: str) -> str:
-    try:
-        there = Path(text.strip()).expanduser().is_file()
-    except (OSError, RuntimeError, ValueError) as error:
-        return f"there can be no such file ({error})"
-    return "" if there else "there is no such file"

@@ -57,8 +57,15 @@ def traffic_of(step: ForecastStep) -> TrafficAsked:
 
 def at_url(step: ForecastStep, url: str) -> ForecastStep:
     """Of the engine that serves there: with its fit, unless the step names another. `url`: as it
-    is shown, without secrets."""
-    return step if step.fit is not None else replace(step, fit=str(url_path(url)))
+    is shown, without secrets. Raises ConfigError where it has none."""
+    if step.fit is not None:
+        return step
+    path = url_path(url)
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no fit of {url}: make one with `evewatch forecast fit --target {url}`"
+        )
+    return replace(step, fit=str(path))
 
 
 def own_fit(config: EngineConfig) -> Fit:

@@ -19,6 +19,7 @@ from playbooks.forecast.history.read import read_history
 from playbooks.forecast.outlook import Outlook
 from playbooks.forecast.report import report_of
 from playbooks.forecast.run import Question, run_forecast
+from playbooks.reports.text import json_values
 from playbooks.steps import Progress
 from playbooks.steps.forecast import ForecastStep
 
@@ -59,12 +60,16 @@ class Forecast:
             raise ConfigError(f"{step.history}: has changed since: make the forecast again")
         return found
 
-    def report(self, progress: Progress = lambda *_: None) -> dict[str, Any]:
-        """Simulates it; `progress` counts plausible courses and searches for fleets."""
-        found = run_forecast(self.question, progress)
+    def report(self, progress: Progress = lambda *_: None, beside: bool = False) -> dict[str, Any]:
+        """Simulates it; `progress` counts plausible courses and searches for fleets. `beside`: an
+        engine serves here, which must not notice."""
+        found = run_forecast(self.question, progress, beside=beside)
         return report_of(self.question, found, self.outlook) | {"asked": self._asked()}
 
     def _asked(self) -> dict[str, Any]:
         step = asdict(self.step)
         files = {key: str(Path(step[key]).resolve()) for key in FILES if step[key] is not None}
-        return {"step": step | files, "settings": self.config.to_dict()}
+        told: dict[str, Any] = json_values(
+            {"step": step | files, "settings": self.config.to_dict()}
+        )
+        return told

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -20,6 +15,7 @@ from playbooks.forecast.figures import CourseFigures, figures_of
 from playbooks.forecast.smallest import Search
 from playbooks.forecast.traffic import Traffic
 from playbooks.forecast.typical import Sampling, run_typical
+from playbooks.forecast.workers import GIVING_WAY, Job, cores, results
 from playbooks.load.slo import Slo
 from playbooks.steps import Progress
 
@@ -80,10 +76,13 @@ class Found:
 
 
 def run_forecast(
-    question: Question, progress: Progress = lambda *_: None, workers: int | None = None
+    question: Question,
+    progress: Progress = lambda *_: None,
+    workers: int | None = None,
+    beside: bool = False,
 ) -> Found:
     """Raises ConfigError. `workers`: processes; 1: this one alone; None: one a core where there is
-    much to do."""
+    much to do. `beside`: an engine serves here, which others give way to."""
     for scenario in question.scenarios:
         scenario.fit.refuse(scenario.config)
     worlds = question.worlds()
@@ -93,12 +92,11 @@ def run_forecast(
     courses = [partial(_course, s, w) for s in range(len(able)) for w in range(len(worlds))]
     hours = range(0, hours_of(question.seconds), BATCH) if question.smallest else ()
     searches = [partial(_search, hour) for hour in hours]
-    if workers is None and _requests(asked) < ALONE:
-        workers = 1
-    with _workers(asked, workers) as run:
-        done = _counted(run([*courses, *searches]), len(courses) + len(searches), progress)
-        days = [[next(done) for _ in worlds] for _ in able]
-        found = [hour for hours in done for hour in hours] if question.smallest else None
+    jobs: list[Job] = [*courses, *searches]
+    processes = _processes(asked, workers, beside)
+    done = iter(results(asked, jobs, progress, processes, GIVING_WAY if beside else 0))
+    days = [[next(done) for _ in worlds] for _ in able]
+    found = [hour for hours in done for hour in hours] if question.smallest else None
     return Found(able, samplings, days, found)
 
 
@@ -113,6 +111,16 @@ def sampling_of(question: Question, scenario: Scenario, able: float) -> Sampling
     """Seconds that a request takes in a full batch, by Little's law."""
     warm = min(max(typical, LEAST_WARM_S), MOST_WARM_S)
     return Sampling(PART, min(asked or 2 * warm, 3600 - warm), warm)
+
+
+def _processes(asked: _Asked, workers: int | None, beside: bool) -> int:
+    """Beside this one."""
+    if workers is not None:
+        return 0 if workers == 1 else workers
+    if _requests(asked) < ALONE:
+        return 0
+    free = cores() - 1 if beside else cores()
+    return max(free, 1) if beside or free > 1 else 0
 
 
 def _requests(asked: _Asked) -> float:
@@ -154,41 +162,3 @@ def _search(first: int, asked: _Asked) -> list[int | None]:
     )
     last = min(first + BATCH, hours_of(question.seconds))
     return [search.smallest(hour) for hour in range(first, last)]
-
-
-# --- processes ----------------------------------------------------------------------------
-
-_asked: _Asked | None = None
-
-
-def _begin(asked: _Asked) -> None:
-    global _asked
-    _asked = asked
-
-
-def _do(job: Callable[[_Asked], Any]) -> Any:
-    assert _asked is not None, "a worker begins with what is asked"
-    return job(_asked)
-
-
-@contextmanager
-def _workers(asked: _Asked, count: int | None) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Something that does jobs and gives their results in order."""
-    count = count or len(os.sched_getaffinity(0))
-    if count == 1:
-        yield lambda jobs: (job(asked) for job in jobs)
-        return
-    context = get_context("spawn")  # a fork of a process with threads can hang
-    with ProcessPoolExecutor(count, context, _begin, (asked,)) as pool:
-        try:
-            yield partial(pool.map, _do)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _counted(results: Iterator[Any], total: int, progress: Progress) -> Iterator[Any]:
-    progress(0, total)
-    for i, result in enumerate(results, 1):
-        progress(i, total)
-        yield result

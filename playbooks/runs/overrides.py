@@ -26,7 +26,7 @@ def with_parameters(book: Playbook, texts: Iterable[str]) -> Playbook:
         if not equals:
             raise ConfigError(f"--with {text!r}: expected step.parameter=value")
         step, parameter = _find(book, name)
-        given.setdefault(step.id, {})[parameter] = _read(value)
+        given.setdefault(step.id, {})[parameter] = read_value(value)
     return replace(book, steps=tuple(_with(step, given.get(step.id)) for step in book.steps))
 
 
@@ -51,7 +51,8 @@ def _find(book: Playbook, name: str) -> tuple[PlaybookStep, str]:
     raise ConfigError(f"--with {name}: {what}: {names}")
 
 
-def _read(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """As in TOML, else a text."""
     try:
         return tomli.loads(f"value = {text}")["value"]
     except tomli.TOMLDecodeError:

@@ -116,7 +116,7 @@ async def test_leaving_the_screen_ends_the_simulation(home, clock, tmp_path, mon
         goes_on.set()
         await c.until(ended.is_set)
         await c.pass_time()
-        assert app.player is None and not app.forecasts.simulating
+        assert app.player is None and not app.forecasts.at_work
 
 
 def test_a_report_says_what_its_hours_are_made_of(report):

@@ -81,7 +81,7 @@ def test_the_holiday_check_asks_it(asked):
 def test_at_a_url_its_own_fit_is_needed(asked):
     site = UrlSite("http://127.0.0.1:9")
     plain = ForecastStep(history=asked.history, lengths="fixed:20,10", days=0.05, plausible=1)
-    with pytest.raises(ConfigError, match="make one with `evewatch forecast fit`"):
+    with pytest.raises(ConfigError, match="make one with `evewatch forecast fit --target"):
         run_at_url(site, plain, StepClock())
     a_fit().save(url_path(site.spec.shown))
     assert run_at_url(site, plain, StepClock()).metrics["holds_share"] == 1
