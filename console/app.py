@@ -31,6 +31,8 @@ from console.screens.overview import Overview
 from console.screens.palette import ActionCommands
 from console.screens.requests import RequestsScreen
 from engine.snapshot import Snapshot
+from playbooks.alerts.watchkeeper import Watchkeeper
+from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:
@@ -55,16 +57,18 @@ def build_app(
     log: OptLog | None = None,
     theme: str | None = None,
     language: str | None = None,
+    keeper: Watchkeeper | None = None,
 ) -> Console:
     """The console on `engine`, which it starts and stops itself.
 
     `load` is started once the engine is up. `clock` is Unix seconds. `log` is the optimization
     log, by default the user's own; `theme` one of console/themes.py, by default what suits the
-    terminal; `language` one of console/locale, by default what the environment asks for. After
-    run(), `exit_error` says why the engine could not start, None if it did.
+    terminal; `language` one of console/locale, by default what the environment asks for. `keeper`
+    keeps budgets and alerts; whoever made it starts and stops it. After run(), `exit_error` says
+    why the engine could not start, None if it did.
     """
     lang.use(language or lang.wanted(os.environ))
-    return Console(engine, readonly, refresh_hz, load, clock, log, theme)
+    return Console(engine, readonly, refresh_hz, load, clock, log, theme, keeper)
 
 
 class Console(LiveControls, RecordingControls):
@@ -93,6 +97,7 @@ class Console(LiveControls, RecordingControls):
         clock: Callable[[], float],
         log: OptLog | None = None,
         theme: str | None = None,
+        keeper: Watchkeeper | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -101,6 +106,7 @@ class Console(LiveControls, RecordingControls):
         self.exit_error: Exception | None = None
         self.clock = clock
         self.log_book = log or OptLog()
+        self.keeper = keeper
         self.history = History()
         self.changes = PendingChanges()
         self.talk = Conversation()
@@ -178,9 +184,16 @@ class Console(LiveControls, RecordingControls):
             readonly=self.readonly,
             paused=self.paused,
             running=self._runs.headline if self._runs is not None else "",
+            budgets=self._budgets(),
             recording=self.recorded,
             playback=None if self.player is None else self.player.playback,
         )
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        """Of what is shown, where objectives are set."""
+        book = self.keeper.book if self.keeper is not None else None
+        shown = getattr(self.bridge.engine, "members", None)
+        return book.budgets(shown) if book is not None else ()
 
     # messages
 

@@ -15,6 +15,8 @@ import tomli
 from engine.errors import ConfigError
 
 EMBEDDED = "embedded"
+TABLES = ("engine", "objectives")
+"""Of a file of settings."""
 KV_FORMATS = (
     "fp16", "int8_channel", "k8v4", "k4v4", "int8_token", "int8_static", "int8_tensor",
 )  # fmt: skip
@@ -167,16 +169,19 @@ class EngineConfig:
     def from_toml(
         cls, path: Path, defaults: Mapping[str, Any] | None = None, **overrides: Any
     ) -> EngineConfig:
-        """Settings of the `[engine]` table over `defaults`; `overrides` win over both."""
+        """Settings of the `[engine]` table over `defaults`; `overrides` win over both. The other
+        tables of TABLES are read elsewhere."""
         try:
             data = tomli.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error})") from error
         except tomli.TOMLDecodeError as error:
             raise ConfigError(f"{path}: not valid TOML: {error}") from error
-        table = data.pop("engine", {})
-        if data:
-            raise ConfigError(f"{path}: unknown table [{next(iter(data))}]; known: [engine]")
+        table = data.get("engine", {})
+        for name in data:
+            if name not in TABLES:
+                known = ", ".join(f"[{one}]" for one in TABLES)
+                raise ConfigError(f"{path}: unknown table [{name}]; known: {known}")
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: engine must be a table")
         return cls.from_dict({**(defaults or {}), **table}, where=str(path), **overrides)

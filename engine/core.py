@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +20,7 @@ from engine.loop import BrokenBooks, Loop
 from engine.observing import serving
 from engine.observing.clock import Clock, MachineClock
 from engine.observing.ledger import Ledger
+from engine.observing.objectives import Objective
 from engine.observing.telemetry import Telemetry
 from engine.observing.watchable import MEASURE, Watchable
 from engine.request import FinishReason, Priority, Request, SamplingParams
@@ -59,7 +60,8 @@ NOT_LOADED = "the model is not loaded yet; call start() or load()"
 class Engine(Watchable):
     """`start` loads the model and runs the thread; or `load`, then `step` by hand.
 
-    `loaded` and `calibration` give what is in memory already. `clock` is monotonic ns.
+    `loaded` and `calibration` give what is in memory already. `clock` is monotonic ns. Snapshots
+    count who meets the `objectives`.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Engine(Watchable):
         loaded: LoadedModel | None = None,
         clock: Clock | None = None,
         calibration: Calibration | None = None,
+        objectives: Sequence[Objective] = (),
     ) -> None:
         self.config = config
+        self._objectives = objectives
         self._loaded, self._calibration = loaded, calibration
         self.clock = clock or MachineClock()
         self._intake = Intake()
@@ -101,6 +105,7 @@ class Engine(Watchable):
             compute, scheduler = build(self.config, self._loaded, self._calibration, self.clock)
             self._compute = compute
             self._loop = Loop(scheduler, compute, self.clock, self.config, self._intake, self._open)
+            self._loop.telemetry.hold_to(self._objectives)
             serving.began(self)
 
     def start(self) -> None:

@@ -325,6 +325,27 @@ class StepShares:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectiveCount:
+    """How many requests met an objective, of how many, since the engine began to count."""
+
+    name: str
+    """ttft | tpot | e2e | availability"""
+    limit_ms: float | None
+    """None: availability."""
+    good: int
+    """Met it for certain."""
+    total: int
+    unsure: int = 0
+    """Of the rest, those in the bucket that holds the limit: some of them met it."""
+    above_ms: float | None = None
+    """The bounds of that bucket; None where the count is exact."""
+    below_ms: float | None = None
+    """None with `above_ms`: the engine's last bucket, which has no end."""
+    since: float | None = None
+    """Unix seconds; None where it is not known, or lies behind a restart."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     time: float
     """Unix seconds."""
@@ -384,6 +405,8 @@ class Snapshot:
     """Ranks behind one address, or the targets of a group; empty where it is one engine."""
     finished: dict[str, int] = field(default_factory=dict)
     """Requests ended, by finish reason."""
+    objectives: tuple[ObjectiveCount, ...] = ()
+    """Those that were asked for, and of which the engine tells enough."""
     events: tuple[Event, ...] = ()
     """The newest last; a bounded tail."""
     ledger: dict[str, int] = field(default_factory=dict)

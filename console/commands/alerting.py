@@ -1,25 +1,30 @@
-"""`--alerts FILE`: a watchkeeper beside whatever a command does."""
+"""A watchkeeper beside whatever a command does: alerts of `--alerts FILE`, and budgets."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from console.commands.output import Output
-
 if TYPE_CHECKING:
     from engine.snapshot import Snapshot
+    from playbooks.alerts.keeper import Message
+    from playbooks.alerts.watchkeeper import Services, Targets, Watchkeeper
+    from playbooks.objectives.file import Objectives
 
 Alerts = Annotated[
     Path | None,
     typer.Option("--alerts", help="TOML file of rules and ways out; see docs/alerts.md."),
 ]
+
+
+class Watched(Protocol):
+    def snapshot(self) -> Snapshot: ...
 
 
 def ring() -> None:
@@ -31,23 +36,43 @@ def ring() -> None:
             stream.flush()
 
 
+def alone(engine: Watched) -> Targets:
+    """One engine, called by its model; none before it has shown anything."""
+
+    def targets() -> dict[str, Snapshot]:
+        snapshot = engine.snapshot()
+        return {snapshot.engine.model or snapshot.source.target: snapshot} if snapshot.seq else {}
+
+    return targets
+
+
 @contextmanager
 def keeping(
-    path: Path | None, targets: Callable[[], Mapping[str, Snapshot]], output: Output
-) -> Iterator[None]:
-    """Nothing without a file. Raises ConfigError for one that is wrong, before anything runs."""
-    if path is None:
-        yield
+    path: Path | None,
+    targets: Targets,
+    tell: Callable[[Message], None] = lambda _: None,
+    objectives: Objectives | None = None,
+    services: Services | None = None,
+) -> Iterator[Watchkeeper | None]:
+    """Nothing without a file of alerts and without objectives. Raises ConfigError for a file that
+    is wrong, before anything runs."""
+    if path is None and objectives is None:
+        yield None
         return
+    from playbooks.alerts.burn import with_burn_rules
     from playbooks.alerts.file import load
     from playbooks.alerts.watchkeeper import Watchkeeper
     from playbooks.alerts.ways import way_out
+    from playbooks.objectives.book import Book
 
-    alerts = load(path, os.environ)
-    ways = [way_out(way, ring, os.environ) for way in alerts.ways]
-    keeper = Watchkeeper(alerts, ways, targets, lambda message: output.note(message.line))
+    alerts = None if path is None else load(path, os.environ)
+    book = None if objectives is None else Book(objectives)
+    ways = [] if alerts is None else [way_out(way, ring, os.environ) for way in alerts.ways]
+    if alerts is not None and objectives is not None:
+        alerts = with_burn_rules(alerts, objectives)
+    keeper = Watchkeeper(alerts, ways, targets, tell, book=book, services=services)
     keeper.start()
     try:
-        yield
+        yield keeper
     finally:
         keeper.stop()

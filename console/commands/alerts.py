@@ -14,6 +14,7 @@ import typer
 from console.commands.alerting import ring
 from console.commands.options import command_options, duration
 from console.commands.output import Output
+from console.commands.settings import objectives
 from console.exits import Exit
 from engine.errors import ConfigError
 
@@ -56,7 +57,7 @@ def test(
 @alerts_app.command("show")
 @command_options()
 def show(output: Output) -> None:
-    """What fires, how the ways out are, and what is silenced."""
+    """What fires, what is silenced, how the ways out are, and what is left of the budgets."""
     from playbooks.alerts.silences import Silences
     from playbooks.alerts.watchkeeper import state_path
 
@@ -71,7 +72,7 @@ def show(output: Output) -> None:
         firing, ways, verdict = [], [], "nobody has kept watch here yet"
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{state_path()}: cannot be read ({error}); remove it") from error
-    output.finish(_report(verdict, silences, firing, ways))
+    output.finish(_report(verdict, silences, firing, ways, _budgets()))
 
 
 @alerts_app.command("silence")
@@ -98,11 +99,26 @@ def silence(
     output.finish(_report(f"{rule} at {target} is silent until {until}", kept.read()))
 
 
+def _budgets() -> list[dict[str, Any]]:
+    """As they were kept last, of the objectives of evewatch.toml."""
+    promised = objectives()
+    if promised is None:
+        return []
+    from playbooks.objectives.book import Book
+
+    return [
+        {"engine": name} | budget.to_dict()
+        for name, several in Book(promised).kept().items()
+        for budget in several
+    ]
+
+
 def _report(
     verdict: str,
     silences: tuple[Silence, ...],
     firing: list[dict[str, Any]] | None = None,
     ways: list[dict[str, Any]] | None = None,
+    budgets: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -111,4 +127,5 @@ def _report(
         "firing": firing or [],
         "ways": ways or [],
         "silences": [asdict(one) for one in silences],
+        "budgets": budgets or [],
     }

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.commands.alerting import alone, keeping
 from console.commands.engine_flags import EngineFlags
+from console.commands.settings import objectives
 from console.commands.signals import ended_by
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
+    from engine.observing.objectives import Objective
     from engine.remote.engine import RemoteEngine
 
 TensorParallel = Annotated[
@@ -65,9 +70,10 @@ class External:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag}: only the embedded engine has it; leave out --engine")
 
-    def run(self, flags: EngineFlags, readonly: bool) -> None:
+    def run(self, flags: EngineFlags, readonly: bool, alerts: Path | None) -> None:
         flags.refuse("only the embedded engine has it; leave out --engine", *PASSED_ON)
-        engine = self._build(flags.given)
+        promised = objectives()
+        engine = self._build(flags.given, promised.each if promised is not None else ())
         if not sys.stdout.isatty():
             raise ConfigError("up: needs a terminal; use `evewatch watch --once` in scripts")
         from console.app import build_app
@@ -75,12 +81,15 @@ class External:
 
         try:
             # A child has a session of its own: it would outlive a closed terminal or a `kill`.
-            with ended_by(SIGTERM, SIGHUP, by=lambda number: SystemExit(128 + number)):
-                run_console(build_app(engine, readonly=readonly))
+            with (
+                ended_by(SIGTERM, SIGHUP, by=lambda number: SystemExit(128 + number)),
+                keeping(alerts, alone(engine), objectives=promised) as keeper,
+            ):
+                run_console(build_app(engine, readonly=readonly, keeper=keeper))
         finally:
             engine.stop()
 
-    def _build(self, flags: dict[str, Any]) -> RemoteEngine:
+    def _build(self, flags: dict[str, Any], promised: Sequence[Objective]) -> RemoteEngine:
         from engine.remote.child import ChildEngine, VllmSpec
 
         if not flags.get("model"):
@@ -93,5 +102,6 @@ class External:
                 self.data_parallel,
                 flags.get("max_batch"),
                 extra=tuple(self.extra or ()),
-            )
+            ),
+            objectives=promised,
         )

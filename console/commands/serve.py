@@ -12,10 +12,12 @@ from console.commands.alerting import Alerts, keeping
 from console.commands.engine_flags import EngineFlags, note_backend
 from console.commands.options import command_options, duration
 from console.commands.output import QUIET, Output
+from console.commands.settings import objectives
 from console.exits import Exit
 
 if TYPE_CHECKING:
     from console.server.settings import ServerSettings
+    from playbooks.alerts.keeper import Message
 
 Host = Annotated[str, typer.Option(help="Address to listen on; others than loopback need a key.")]
 ApiKey = Annotated[
@@ -76,7 +78,7 @@ def serve(
 
 
 def _run(limits: ServerSettings, flags: EngineFlags, output: Output, alerts: Path | None) -> Exit:
-    config = flags.config()
+    config, promised = flags.config(), objectives()
     from console.server.openfiles import within_open_files
     from console.server.run import address, bind
     from console.server.run import serve as run
@@ -84,14 +86,18 @@ def _run(limits: ServerSettings, flags: EngineFlags, output: Output, alerts: Pat
 
     _log_to_standard_error()
     listener = bind(limits)  # before the model loads: a taken port is known at once
-    with listener, Engine(config) as engine:
+    with listener, Engine(config, objectives=promised.each if promised else ()) as engine:
         note_backend(engine, output)
         name = limits.served_name or engine.loaded.spec.name
         output.note(f"{name} at {address(listener)}/v1; Ctrl-C drains")
         allowed = within_open_files(limits).max_connections
         if allowed < limits.max_connections:
             output.note(f"at most {allowed} connections: the limit of open files allows no more")
-        with keeping(alerts, lambda: {name: engine.snapshot()}, output):
+
+        def tell(message: Message) -> None:
+            output.note(message.line)
+
+        with keeping(alerts, lambda: {name: engine.snapshot()}, tell, promised):
             ended = run(engine, limits, listener)
     return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.PASSED
 

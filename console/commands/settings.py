@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig, parse_field
 from engine.errors import ConfigError
 from engine.paths import user_folder
+
+if TYPE_CHECKING:
+    from playbooks.objectives.file import Objectives
 
 PREFIX = "EVEWATCH_"
 RESERVED = {
@@ -58,3 +61,17 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             except ConfigError as error:
                 raise ConfigError(f"environment variable {name}: {error}") from error
     return found
+
+
+def objectives(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Objectives | None:
+    """Those of `file`, a fleet file say, else of evewatch.toml; None where there are none.
+    Raises ConfigError."""
+    own = settings_file(environment)
+    candidates = [path for path in (file, own) if path is not None]
+    if not candidates:
+        return None
+    from playbooks.objectives.file import load
+
+    return next((found for path in candidates if (found := load(path)) is not None), None)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from console.commands.alerting import Alerts, alone, keeping
 from console.commands.appearance import Lang, Theme
 from console.commands.engine_flags import EngineFlags
 from console.commands.external import (
@@ -22,6 +23,7 @@ from console.commands.external import (
 from console.commands.options import Readonly, Seed, command_options
 from console.commands.run_console import run_console
 from console.commands.serve import AllowHost, ApiKey, Host, Insecure
+from console.commands.settings import objectives
 from engine.errors import ConfigError
 
 CPU_LOAD_SCALE = 0.15
@@ -65,6 +67,7 @@ def up(
     pipeline_parallel: PipelineParallel = None,
     data_parallel: DataParallel = None,
     extra: Extra = None,
+    alerts: Alerts = None,
     lang: Lang = None,
     theme: Theme = None,
 ) -> None:
@@ -72,7 +75,7 @@ def up(
     external = External(engine_name, tensor_parallel, pipeline_parallel, data_parallel, extra)
     if external.wanted:
         external.refuse(load=load, rate=rate, load_scale=load_scale, port=port, demo=demo or None)
-        external.run(engine, readonly)
+        external.run(engine, readonly, alerts)
         return
     if rate is not None and not rate > 0:
         raise ConfigError(f"--rate: expected requests per second above 0, got {rate:g}")
@@ -82,22 +85,30 @@ def up(
         raise ConfigError("up: needs a terminal; use `evewatch bench` or `generate` in scripts")
     if demo and port is not None:
         raise ConfigError("--port: the scripted engine of --demo serves nobody; leave one out")
+    promised = objectives()
+    each = promised.each if promised is not None else ()
     if demo:
         from console.app import build_app
         from engine.simulated.demo import DemoEngine
 
-        run_console(build_app(DemoEngine(seed=seed), readonly=readonly))
+        scripted = DemoEngine(seed=seed, objectives=each)
+        with keeping(alerts, alone(scripted), objectives=promised) as keeper:
+            run_console(build_app(scripted, readonly=readonly, keeper=keeper))
         return
     config = engine.config(kv_memory="256M")
     from console.app import build_app
     from engine.core import Engine
 
-    embedded = Engine(config)
+    embedded = Engine(config, objectives=each)
     kind = load or (LoadKind.CHAT if port is None else LoadKind.NONE)
     busy = traffic(embedded, kind, load_scale, rate, seed)
-    limits = {"host": host, "api_key": api_key, "insecure": insecure}
-    with serving(embedded, port, limits | {"allowed_hosts": tuple(allow_host or ())}):
-        run_console(build_app(embedded, readonly=readonly, load=busy))
+    limits: dict[str, Any] = {"host": host, "api_key": api_key, "insecure": insecure}
+    limits |= {"allowed_hosts": tuple(allow_host or ())}
+    with (
+        serving(embedded, port, limits),
+        keeping(alerts, alone(embedded), objectives=promised) as keeper,
+    ):
+        run_console(build_app(embedded, readonly=readonly, load=busy, keeper=keeper))
 
 
 @contextmanager

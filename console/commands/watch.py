@@ -14,6 +14,7 @@ from console.commands.alerting import Alerts, keeping
 from console.commands.appearance import Lang, Theme
 from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
+from console.commands.settings import objectives
 from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from console.app import Console
     from engine.remote.fleet.fleet import Fleet
     from engine.snapshot import Snapshot
+    from playbooks.objectives.file import Objectives
 
 
 @command_options()
@@ -57,7 +59,8 @@ def watch(
     theme: Theme = None,
 ) -> None:
     """Watch external engines with the same panels; none of them is changed."""
-    watched = _fleet(urls or [], fleet, interval, engine, token_env)
+    promised = objectives(fleet)
+    watched = _fleet(urls or [], fleet, interval, engine, token_env, promised)
     if once:
         if record is not None or prometheus_port is not None or alerts is not None:
             raise ConfigError(
@@ -81,14 +84,21 @@ def watch(
             stack.callback(serve(watched, prometheus_port))
         if record is not None:
             stack.enter_context(_recording(watched, record))
-        if alerts is not None:
-            stack.enter_context(keeping(alerts, lambda: _snapshots(watched), output))
+        keeper = stack.enter_context(
+            keeping(
+                alerts,
+                lambda: _snapshots(watched),
+                lambda message: output.note(message.line),
+                promised,
+                watched.services,
+            )
+        )
         if headless:
             _stay(watched, output)
         else:
             from console.commands.run_console import run_console
 
-            run_console(build_watch(watched, readonly=readonly))
+            run_console(build_watch(watched, readonly=readonly, keeper=keeper))
 
 
 def _snapshots(fleet: Fleet) -> dict[str, Snapshot]:
@@ -102,6 +112,7 @@ def _fleet(
     interval: float | None,
     engine: str | None,
     token_env: str | None,
+    promised: Objectives | None,
 ) -> Fleet:
     from engine.remote.engine import INTERVAL_S
     from engine.remote.fleet.fleet import FleetTarget, attach_all, read_fleet
@@ -112,7 +123,11 @@ def _fleet(
         targets, interval = [*targets, *listed], own if interval is None else interval
     if not targets:
         raise ConfigError("watch: name at least one URL, or a --fleet file")
-    return attach_all(targets, INTERVAL_S if interval is None else interval)
+    return attach_all(
+        targets,
+        INTERVAL_S if interval is None else interval,
+        objectives=promised.each if promised is not None else (),
+    )
 
 
 def build_watch(fleet: Fleet, **options: Any) -> Console:

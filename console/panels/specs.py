@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from console.renderables import batch, events, kv, latency, machine, queue, stages
+from console.renderables import batch, budget, events, kv, latency, machine, queue, stages
 from console.renderables.lines import Line
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot
@@ -36,7 +36,7 @@ class PanelSpec:
 
 _EMPTY = Snapshot()
 
-LAYOUT = ("queue", "batch", "machine", "kv", "latency", "stages", "events")
+LAYOUT = ("queue", "batch", "machine", "kv", "latency", "stages", "budget", "events")
 """Ids in the order in which they fill the screen; keys go by PANELS."""
 
 PANELS = (
@@ -47,4 +47,5 @@ PANELS = (
     PanelSpec("stages", "5", "Where the time goes", stages, lambda s: (s.stages, s.steps)),
     PanelSpec("events", "6", "Events", events, lambda s: s.time),
     PanelSpec("machine", "7", "Machine", machine, lambda s: (s.memory, s.gpus)),
+    PanelSpec("budget", "8", "Budget", budget, lambda s: s.objectives),
 )

@@ -11,6 +11,7 @@ import time
 
 from engine.snapshot import Percentiles
 from playbooks.reports.text import clean as clean
+from playbooks.steps.durations import words as in_words
 
 MISSING = "–"
 ENOUGH = {"p50": 1, "p90": 10, "p99": 100}
@@ -68,6 +69,11 @@ def duration(seconds: float | None) -> str:
     if size < 99.5:
         return f"{seconds:.1f} s" if size < 9.95 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if size < 5970 else f"{seconds / 3600:.1f} h"
+
+
+def span(seconds: float | None) -> str:
+    """How long something lasts, from seconds to days: "80 s", "16 min", "1.6 h", "8 d"."""
+    return in_words(seconds) if seconds is not None and known(seconds) else MISSING
 
 
 def age(seconds: float | None) -> str:

@@ -10,6 +10,7 @@ from console.history import History
 from console.renderables.lines import Field
 from console.renderables.playback import Playback
 from engine.snapshot import Snapshot, SourceState
+from playbooks.objectives.budget import Budget
 
 
 class EnginePhase(StrEnum):
@@ -37,6 +38,8 @@ class ScreenState:
     """Where a replay stands; None when this is no replay."""
     running: str = ""
     """The playbook that runs, and how far it is."""
+    budgets: tuple[Budget, ...] = ()
+    """Of the objectives, for what is shown; empty where none are set."""
 
     @property
     def watched(self) -> bool:

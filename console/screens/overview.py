@@ -69,6 +69,7 @@ class Overview(BaseScreen):
     def show_body(self, state: ScreenState) -> None:
         alone = state.watched and len(state.told(machine.fields(state.snapshot))) < 2
         self.set_class(alone, "-no-machine")
+        self.set_class(bool(state.budgets), "-budget")
         for panel in self.panels:
             panel.show(state)
 

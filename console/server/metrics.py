@@ -100,11 +100,27 @@ class EngineMetrics(Collector):
             CounterMetricFamily, "vllm:request_success", "Requests ended.",
             {(r,): n for r, n in ended.items()}, ("finished_reason",),
         )  # fmt: skip
+        yield from self._objectives()
         yield self._family(
             CounterMetricFamily, "evewatch:requests_finished",
             "Requests ended, by this engine's own reasons.",
             {(r,): n for r, n in dict(meters.finished).items()}, ("reason",),
         )  # fmt: skip
+
+    def _objectives(self) -> Iterator[Metric]:
+        """How many requests met them, of how many: the limits are bounds of buckets."""
+        found = self._engine.telemetry.objectives()
+        for name, text, counts in (
+            ("requests", "Requests that an objective is of.", [one.total for one in found]),
+            ("met", "Of them, those that met it.", [one.good for one in found]),
+        ):
+            if found:
+                values: dict[tuple[str, ...], float] = {
+                    (o.name,): float(n) for o, n in zip(found, counts, strict=True)
+                }
+                yield self._family(
+                    CounterMetricFamily, f"evewatch:objective_{name}", text, values, ("objective",)
+                )
 
     def _drafts(self, meters: Meters) -> Iterator[Metric]:
         totals, most = meters.totals, self._engine.config.max_draft

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate
 
 from engine.request import FinishReason, Request
@@ -51,9 +52,12 @@ class Histogram:
 
 
 class Meters:
-    """Seconds and tokens."""
+    """Seconds and tokens. `limits` are seconds by histogram (ttft, tpot, e2e): bounds of buckets,
+    so that how many kept to them is exact here and for whoever reads the endpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, float] | None = None, since: float = 0.0) -> None:
+        self.limits, self.since = dict(limits or {}), since
+        """`since`: Unix seconds."""
         self.totals: Counter[str] = Counter()
         """steps, prompt_tokens, output_tokens, preemptions, requests, drafts, draft_tokens,
         accepted_tokens"""
@@ -61,13 +65,17 @@ class Meters:
         """Draft tokens that were right, by their place in the draft, from 0."""
         self.finished: Counter[str] = Counter()
         """Requests ended, by finish reason."""
-        self.ttft, self.itl = Histogram(TTFT_S), Histogram(TOKEN_S)
-        self.tpot, self.e2e = Histogram(TOKEN_S), Histogram(REQUEST_S)
+        self.ttft, self.itl = self._latency("ttft", TTFT_S), Histogram(TOKEN_S)
+        self.tpot, self.e2e = self._latency("tpot", TOKEN_S), self._latency("e2e", REQUEST_S)
         self.queue, self.prefill = Histogram(REQUEST_S), Histogram(REQUEST_S)
         self.decode, self.inference = Histogram(REQUEST_S), Histogram(REQUEST_S)
         self.prompt_tokens, self.output_tokens = Histogram(LENGTHS), Histogram(LENGTHS)
         self.max_tokens = Histogram(LENGTHS)
         self.step_tokens, self.preemptions = Histogram(STEP_TOKENS), Histogram(PREEMPTIONS)
+
+    def _latency(self, name: str, edges: tuple[float, ...]) -> Histogram:
+        limit = self.limits.get(name)
+        return Histogram(edges if limit is None else tuple(sorted({*edges, limit})))
 
     def step(self, computed: int, sampled: int) -> None:
         self.totals["steps"] += 1

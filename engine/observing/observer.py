@@ -143,6 +143,7 @@ class Observer:
             stages=telemetry.stages(now),
             steps=telemetry.step_shares(now),
             finished=dict(telemetry.finished),
+            objectives=telemetry.objectives(),
             events=tuple(telemetry.events)[-EVENTS_SHOWN:],
             ledger=count_held(len(loop.open), len(loop.texts), loop.scheduler),
             requests=_requests(loop.scheduler, ns),

@@ -7,18 +7,21 @@ finished request; no text is made. Everything here has a fixed size.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.observing.clock import Clock, MachineClock
 from engine.observing.meters import SERVED, Meters
+from engine.observing.objectives import TIMED, Objective, count, limits
 from engine.request import STAGES, FinishReason, Request
 from engine.scheduling.plan import Plan
 from engine.snapshot import (
     Event,
     Histogram,
     LatencyState,
+    ObjectiveCount,
     Percentiles,
     StageShares,
     StepShares,
@@ -151,8 +154,13 @@ class Telemetry:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MachineClock()
-        self.meters = Meters()
+        self.hold_to(())
         self.reset()
+
+    def hold_to(self, objectives: Sequence[Objective]) -> None:
+        """Count who meets them, from here on; all meters begin anew."""
+        self._objectives = tuple(objectives)
+        self.meters = Meters(limits(objectives), self._clock.unix())
 
     def reset(self) -> None:
         """Forget everything but the meters, which only grow."""
@@ -259,6 +267,13 @@ class Telemetry:
         self._last_event[kind] = (now, 0)
 
     # --- reading --------------------------------------------------------------------
+
+    def objectives(self) -> tuple[ObjectiveCount, ...]:
+        if not self._objectives:
+            return ()
+        meters = self.meters
+        rows = {name: getattr(meters, name).read()[0] for name in TIMED}
+        return count(self._objectives, rows, meters.finished, meters.since)
 
     def latency(self, now: float) -> LatencyState:
         rows = self.ended.since(now - WINDOW_S)

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import httpx
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.observing.objectives import Objective
 from engine.observing.watchable import MEASURE, Reach
 from engine.remote.adapters import NAMES, by_name
 from engine.remote.adapters.base import Adapter
@@ -61,6 +62,7 @@ class RemoteEngine(OutOfReach):
         interval_s: float = INTERVAL_S,
         cap: int | None = None,
         model: str | None = None,
+        objectives: Sequence[Objective] = (),
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,6 +74,7 @@ class RemoteEngine(OutOfReach):
         self._expected = expected
         self._models: tuple[str, ...] = ()
         self._cap, self._clock, self._monotonic = cap, clock, monotonic
+        self._objectives = tuple(objectives)
         self._tracker = Tracker()
         self._adapter: Adapter | None = by_name(expected) if expected else None
         self._card = Card()
@@ -119,6 +122,7 @@ class RemoteEngine(OutOfReach):
             expected=self._expected,
             interval_s=self.interval_s,
             model=model,
+            objectives=self._objectives,
             clock=self._clock,
             monotonic=self._monotonic,
         )
@@ -255,9 +259,12 @@ class RemoteEngine(OutOfReach):
             self._seq += 1
             if found.own is not None:
                 own = found.own
-                self._good = replace(own, seq=self._seq, time=now - own.source.age_s)
+                good = replace(own, seq=self._seq, time=now - own.source.age_s)
             else:
-                self._good = self._view(found, numbers, now)
+                good = self._view(found, numbers, now)
+            since = None if self.restarts else found.scrape.started
+            counted = view.objectives(numbers, self._objectives, since)
+            self._good = replace(good, objectives=counted)
             self._kept.append(self.snapshot())
 
     def _view(self, found: Found, numbers: Numbers, now: float) -> Snapshot:
@@ -345,13 +352,15 @@ def attach(
     engine: str | None = None,
     interval_s: float = INTERVAL_S,
     cap: int | None = None,
+    objectives: Sequence[Objective] = (),
     transport: httpx.BaseTransport | None = None,
     **clocks: Any,
 ) -> RemoteEngine:
     """Watch the engine at `url`; nothing is asked of it before `poll` or `start`.
 
     `engine` is the one expected there (any, when None), `group` the name that replicas of one
-    service share, `cap` the batch cap where we know it and the engine does not tell.
+    service share, `cap` the batch cap where we know it and the engine does not tell; Snapshots
+    count who meets the `objectives`.
     Raises ConfigError for an address or a name that cannot be.
     """
     if engine is not None and engine not in NAMES:
@@ -360,5 +369,6 @@ def attach(
         raise ConfigError(f"interval: expected seconds above 0, got {interval_s:g}")
     client = Client(url, token, transport)
     return RemoteEngine(
-        client, name=name, group=group, expected=engine, interval_s=interval_s, cap=cap, **clocks
-    )
+        client, name=name, group=group, expected=engine, interval_s=interval_s, cap=cap,
+        objectives=objectives, **clocks,
+    )  # fmt: skip

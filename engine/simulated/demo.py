@@ -10,7 +10,7 @@ import math
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from engine.errors import EngineError, EngineStopped
 from engine.loop import Loop
 from engine.observing.ledger import Ledger
 from engine.observing.machine import MachineState
+from engine.observing.objectives import Objective
 from engine.observing.watchable import Watchable
 from engine.request import FinishReason, SamplingParams
 from engine.simulated.script import FAILURES, SCRIPTS, Scene
@@ -49,6 +50,7 @@ class DemoEngine(Watchable):
         clock: Callable[[], float] | None = None,
         load_s: float = 0.0,
         start_error: EngineError | None = None,
+        objectives: Sequence[Objective] = (),
     ) -> None:
         self._clock, self._own_pace = clock or time.time, clock is None
         self._load_s, self._start_error = load_s, start_error
@@ -60,6 +62,7 @@ class DemoEngine(Watchable):
         self.loop: Loop = self._scene.replica.loop
         self.config = self.loop.config
         self.loop.observer.machine_state = self._machine
+        self.loop.telemetry.hold_to(objectives)
         self._published_at = 0
         self._publish()
 

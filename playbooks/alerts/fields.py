@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -12,9 +12,14 @@ from typing import Any
 from checklists.checks import walk
 from checklists.tomlfile import unknown
 from engine.errors import ConfigError
+from engine.observing.objectives import AVAILABILITY, TIMED
 from engine.snapshot import Snapshot
+from playbooks.objectives.budget import Budget
 
 Reading = Callable[[Snapshot], float | None]
+BudgetsReading = Callable[[Sequence[Budget]], float | None]
+OBJECTIVES = "objectives"
+"""`objectives.NAME.WHAT` is of the budgets of a service, and not of a Snapshot."""
 SUMS = ("finished", "ledger")
 """Tables of counts: a rule names an entry, `finished.error`, or all together, `finished`."""
 
@@ -34,6 +39,30 @@ def reading(name: str) -> Reading:
         if is_text:
             return float(bool(value))
         return None if value is None else float(value)
+
+    return read
+
+
+OF_BUDGETS: dict[str, Callable[[Budget], float | None]] = {
+    "spent": lambda budget: budget.spent,
+    "pace": lambda budget: budget.pace,
+    "fast": lambda budget: budget.fast.rate,
+    "slow": lambda budget: budget.slow.rate,
+}
+"""The share that is spent, in times of what would last the window how fast it goes, and the same as
+the two burn alerts have it."""
+
+
+def budgets_reading(name: str) -> BudgetsReading:
+    """How to read `objectives.NAME.WHAT`, None without such an objective. Raises ConfigError."""
+    _, objective, what, *_ = *name.split("."), "", ""
+    for given, known in ((objective, (*TIMED, AVAILABILITY)), (what, tuple(OF_BUDGETS))):
+        if given not in known:
+            raise ConfigError(f"field: {OBJECTIVES}.NAME.WHAT: {unknown('name', given, known)}")
+
+    def read(budgets: Sequence[Budget]) -> float | None:
+        found = next((one for one in budgets if one.objective.name == objective), None)
+        return None if found is None else OF_BUDGETS[what](found)
 
     return read
 

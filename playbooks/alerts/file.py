@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from checklists.tomlfile import STRICT, Location, TomlFile
 from engine.errors import ConfigError
-from playbooks.alerts.fields import Reading, reading
+from playbooks.alerts.fields import OBJECTIVES, budgets_reading, reading
 from playbooks.steps.durations import seconds
 from playbooks.steps.fields import Reads
 
@@ -90,7 +90,8 @@ class AlertsToml:
 class Rule:
     name: str
     field: str
-    read: Reading
+    read: Callable[[Any], float | None]
+    """Of a Snapshot, or of the budgets of a service."""
     limit: float
     over: bool
     """Beyond the limit is above it."""
@@ -99,6 +100,13 @@ class Rule:
     change_s: float | None
     severity: str
     text: str
+    about: str = ""
+    """What it is, where the field alone does not say it."""
+
+    @property
+    def of_service(self) -> bool:
+        """Whether it is of the budgets of a service, and not of each engine."""
+        return self.field.startswith(f"{OBJECTIVES}.")
 
     def breached(self, value: float) -> bool:
         return value > self.limit if self.over else value < self.limit
@@ -109,7 +117,8 @@ class Rule:
     @property
     def words(self) -> str:
         """queue.waiting above 50"""
-        what = self.field if self.change_s is None else f"{self.field} in {self.change_s:g} s"
+        what = self.about or self.field
+        what += "" if self.change_s is None else f" in {self.change_s:g} s"
         return f"{what} {'above' if self.over else 'below'} {self.limit:g}"
 
 
@@ -149,8 +158,10 @@ def _rule(row: RuleToml) -> Rule:
     over = row.above is not None
     limit = row.above if row.above is not None else row.below
     assert limit is not None
+    of_service = row.field.partition(".")[0] == OBJECTIVES
+    read: Callable[[Any], float | None] = (budgets_reading if of_service else reading)(row.field)
     return Rule(
-        row.name, row.field, reading(row.field), limit, over,
+        row.name, row.field, read, limit, over,
         limit if row.clears is None else row.clears, seconds(row.lasts),
         None if row.change is None else seconds(row.change), row.severity, row.text,
     )  # fmt: skip

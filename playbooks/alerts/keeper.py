@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.snapshot import Snapshot, SourceState
 from playbooks.alerts.file import SOURCE, AlertsFile, Rule
 from playbooks.alerts.silences import Silence, silenced
+from playbooks.objectives.budget import Budget
 
 FIRING, RECOVERED = "firing", "recovered"
 
@@ -98,20 +99,26 @@ class Keeper:
 
     def __init__(self, alerts: AlertsFile) -> None:
         self._alerts = alerts
+        self._of_engines = [rule for rule in alerts.rules if not rule.of_service]
+        self._of_services = [rule for rule in alerts.rules if rule.of_service]
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._open: dict[tuple[str, str], list[Affected]] = {}
         """Of messages that wait for others of their rule: (rule, state) → targets."""
         self._opened: dict[tuple[str, str], float] = {}
         self.silences: tuple[Silence, ...] = ()
 
-    def look(self, targets: Mapping[str, Snapshot], now: float) -> list[Message]:
+    def look(
+        self,
+        targets: Mapping[str, Snapshot],
+        now: float,
+        services: Mapping[str, Sequence[Budget]] | None = None,
+    ) -> list[Message]:
+        """`services`: the budgets of each, none while none of its engines is live."""
         for name, snapshot in targets.items():
             live = self._source(name, snapshot, now)
-            for rule in self._alerts.rules:
-                if live:
-                    self._rule(rule, name, snapshot, now)
-                elif (episode := self._episodes.get((rule.name, name))) is not None:
-                    episode.forget()
+            self._each(self._of_engines, name, snapshot if live else None, now)
+        for name, budgets in (services or {}).items():
+            self._each(self._of_services, name, budgets or None, now)
         return self._due(now)
 
     def firing(self) -> list[tuple[str, str, float]]:
@@ -136,8 +143,15 @@ class Keeper:
         self._tell(SOURCE, name, episode, turned, now)
         return live
 
-    def _rule(self, rule: Rule, name: str, snapshot: Snapshot, now: float) -> None:
-        value = rule.read(snapshot)
+    def _each(self, rules: Iterable[Rule], name: str, seen: Any, now: float) -> None:
+        """`seen` None: it is not to be seen now."""
+        for rule in rules:
+            if seen is not None:
+                self._rule(rule, name, rule.read(seen), now)
+            elif (episode := self._episodes.get((rule.name, name))) is not None:
+                episode.forget()
+
+    def _rule(self, rule: Rule, name: str, value: float | None, now: float) -> None:
         episode = self._episodes.setdefault((rule.name, name), Episode())
         if value is not None and rule.change_s is not None:
             value = _grown(episode.past, value, now, rule.change_s)

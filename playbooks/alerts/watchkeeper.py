@@ -1,4 +1,4 @@
-"""The watchkeeper: looks, sends, and writes down what was sent. Needs no screen."""
+"""The watchkeeper: looks, counts, sends, and writes down what was sent. Needs no screen."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
-from engine.snapshot import Snapshot
+from engine.snapshot import Snapshot, SourceState
 from playbooks.alerts.file import AlertsFile
 from playbooks.alerts.keeper import FIRING, Keeper, Message
 from playbooks.alerts.silences import Silences
 from playbooks.alerts.ways import Way
+from playbooks.objectives.book import Book
+from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog, Record
 
 log = logging.getLogger("evewatch.alerts")
 INTERVAL_S = 1.0
 PATIENCE_S = 15.0
 """At the end, for what is still to be delivered."""
+SAVE_EVERY_S = 60.0
 Targets = Callable[[], Mapping[str, Snapshot]]
+Services = Callable[[], Mapping[str, Sequence[str]]]
 
 
 def state_path() -> Path:
@@ -31,18 +35,28 @@ def state_path() -> Path:
 
 
 class Watchkeeper:
-    """`targets` gives the newest Snapshot of each engine; `tell` hears of every message."""
+    """`targets` gives the newest Snapshot of each engine; `tell` hears of every message.
+
+    Without `alerts` nothing is told, without a `book` no budget is kept. `services` names the
+    engines of each service that a budget is of; by default every engine is one.
+    """
 
     def __init__(
         self,
-        alerts: AlertsFile,
+        alerts: AlertsFile | None,
         ways: Sequence[Way],
         targets: Targets,
         tell: Callable[[Message], None] = lambda _: None,
         silences: Silences | None = None,
+        book: Book | None = None,
+        services: Services | None = None,
     ) -> None:
-        self.keeper, self.ways = Keeper(alerts), list(ways)
-        self._alerts, self._targets, self._tell = alerts, targets, tell
+        self.keeper = None if alerts is None else Keeper(alerts)
+        self.ways, self.book, self._services = list(ways), book, services
+        self._saved = 0.0
+        """When the book was, Unix s."""
+        self._file = None if alerts is None else alerts.path
+        self._targets, self._tell = targets, tell
         self._silences = silences or Silences()
         self._seen: dict[str, Any] | None = None
         self._stop = threading.Event()
@@ -56,7 +70,9 @@ class Watchkeeper:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(INTERVAL_S * 10)
-        self._send(self.keeper.close(time.time()))
+        if self.keeper is not None:
+            self._send(self.keeper.close(time.time()))
+        self._save()
         left = [message for way in self.ways for message in way.close(patience_s)]
         for message in left:
             log.warning("not delivered: %s", message.line)
@@ -64,14 +80,40 @@ class Watchkeeper:
 
     def look(self, now: float) -> list[Message]:
         """Once. Never raises: who looks after engines must not end with what it cannot read."""
+        targets = self._targets()
+        if self.book is not None:
+            self.book.look(targets)
+            if now - self._saved >= SAVE_EVERY_S:
+                self._saved = now
+                self._save()
+        if self.keeper is None:
+            return []
         try:
             self.keeper.silences = self._silences.read()
         except ConfigError as error:
             log.warning("%s", error)
-        messages = self.keeper.look(self._targets(), now)
+        messages = self.keeper.look(targets, now, self._budgets(targets))
         self._send(messages)
-        self._keep_state(now)
+        self._keep_state(self.keeper, now)
         return messages
+
+    def _budgets(self, targets: Mapping[str, Snapshot]) -> dict[str, Sequence[Budget]]:
+        """Of each service; none while none of its engines is live."""
+        if self.book is None:
+            return {}
+        live = {n for n, s in targets.items() if s.source.state is SourceState.LIVE}
+        several = self._services() if self._services is not None else {n: (n,) for n in targets}
+        return {
+            name: self.book.budgets(engines) if live.intersection(engines) else ()
+            for name, engines in several.items()
+        }
+
+    def _save(self) -> None:
+        try:
+            if self.book is not None:
+                self.book.save()
+        except OSError as error:
+            log.warning("budgets are not kept: %s", error)
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
@@ -90,16 +132,16 @@ class Watchkeeper:
             except ConfigError as error:
                 log.warning("not in the log: %s", error)
 
-    def _keep_state(self, now: float) -> None:
+    def _keep_state(self, keeper: Keeper, now: float) -> None:
         """For `alerts show`: written when it changes."""
         state: dict[str, Any] = {
             "schema": 1,
             "kind": "alerts",
-            "file": str(self._alerts.path),
+            "file": str(self._file),
             "targets": sorted(self._targets()),
             "firing": [
                 {"rule": rule, "target": target, "since": since}
-                for rule, target, since in self.keeper.firing()
+                for rule, target, since in keeper.firing()
             ],
             "ways": [way.to_dict() for way in self.ways],
         }

@@ -21,3 +21,15 @@ def seconds(text: str | float) -> float:
     if not 0 < value < 1e7:
         raise ConfigError(f"{text!r} is not a time; write it like 90s, 20m or 1.5h")
     return value
+
+
+def words(seconds: float) -> str:
+    """In one unit, two digits or so: "80 s", "16 min", "1.6 h", "8 d"."""
+    for unit, size, least in (("d", 86_400.0, 2), ("h", 3600.0, 1), ("min", 60.0, 2)):
+        if seconds >= least * size:
+            return _short(seconds / size, unit)
+    return _short(seconds, "s")
+
+
+def _short(value: float, unit: str) -> str:
+    return f"{round(value, 1 if value < 10 else None):g} {unit}"

@@ -16,6 +16,8 @@ EVEWATCH = Adapter(
         cap=("evewatch:batch_cap",),
         pages=("evewatch:kv_pages",),
         free_pages=("evewatch:kv_pages_free",),
+        finished=("evewatch:requests_finished_total",),
+        reason="reason",
         counters={**_SHARED.counters, "steps": ("evewatch:steps_total",)},
     ),
     cannot_know=(),

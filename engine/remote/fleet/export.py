@@ -7,6 +7,7 @@ sum of replicas whose parts restart would look like a counter that fell.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from engine.errors import ConfigError
 from engine.remote.fleet.fleet import Fleet, Group
+from engine.remote.metrics import view
 from engine.remote.metrics.buckets import Buckets, merged
 from engine.remote.metrics.numbers import Numbers
 from engine.snapshot import Snapshot, SourceState
@@ -72,6 +74,7 @@ class FleetCollector(Collector):
                 if known and len(known) == len(counted):
                     counter.add_metric([group.name], sum(known))
             yield counter
+        yield from self._objectives(groups)
         for name, (metric, text) in HISTOGRAMS.items():
             family = HistogramMetricFamily(PREFIX + metric, text, labels=["group"])
             for group in groups:
@@ -80,6 +83,24 @@ class FleetCollector(Collector):
                 if total is not None and total.sum is not None:
                     family.add_metric([group.name], _rows(total), total.sum)
             yield family
+
+    def _objectives(self, groups: Sequence[Group]) -> Iterator[Metric]:
+        """Where a limit lies within a bucket, met are those that kept to it for certain."""
+        labels = ["group", "objective"]
+        requests = CounterMetricFamily(
+            PREFIX + "objective_requests", "Requests that an objective is of.", labels=labels
+        )
+        met = CounterMetricFamily(
+            PREFIX + "objective_met", "Of them, those that met it.", labels=labels
+        )
+        for group in groups:
+            if several := self._counted(group):
+                total = reduce(Numbers.merge, several)
+                for one in view.objectives(total, self._fleet.objectives):
+                    requests.add_metric([group.name, one.name], one.total)
+                    met.add_metric([group.name, one.name], one.good)
+        if self._fleet.objectives:
+            yield from (requests, met)
 
     def _targets(self, groups: Sequence[Group]) -> Iterator[Metric]:
         labels = ["group", "target", "engine", "state"]

@@ -13,6 +13,7 @@ from typing import Any
 import tomli
 
 from engine.errors import ConfigError
+from engine.observing.objectives import Objective
 from engine.remote import address
 from engine.remote.adapters import NAMES
 from engine.remote.address import read_token
@@ -74,8 +75,11 @@ class Group:
 class Fleet:
     """Engines with names of their own; polls them at the same time."""
 
-    def __init__(self, engines: Iterable[RemoteEngine]) -> None:
+    def __init__(
+        self, engines: Iterable[RemoteEngine], objectives: Sequence[Objective] = ()
+    ) -> None:
         self.engines = {engine.name: engine for engine in engines}
+        self.objectives = tuple(objectives)
 
     def start(self) -> None:
         self._each(RemoteEngine.start)
@@ -96,10 +100,24 @@ class Fleet:
 
     def groups(self) -> list[Group]:
         """In the order of their first target."""
+        return [self._group(name, several) for name, several in self._members().items()]
+
+    def services(self) -> dict[str, tuple[str, ...]]:
+        """The names of the targets of each group."""
+        return {n: tuple(e.name for e in several) for n, several in self._members().items()}
+
+    def _members(self) -> dict[str, list[RemoteEngine]]:
         members: dict[str, list[RemoteEngine]] = {}
         for engine in self.engines.values():
             members.setdefault(_group_of(engine), []).append(engine)
-        return [_group(name, several) for name, several in members.items()]
+        return members
+
+    def _group(self, name: str, engines: Sequence[RemoteEngine]) -> Group:
+        snapshots = {engine.name: engine.snapshot() for engine in engines}
+        live = {n: s for n, s in snapshots.items() if s.source.state is SourceState.LIVE}
+        known = [n for e in engines if e.name in live and (n := e.numbers) is not None]
+        merged = _merged(name, live, known, self.objectives)
+        return Group(name, snapshots, merged, odd_ones(live))
 
 
 def _together(work: Callable[[RemoteEngine], object], engines: Collection[RemoteEngine]) -> None:
@@ -111,14 +129,12 @@ def _group_of(engine: RemoteEngine) -> str:
     return engine.group or engine.snapshot().engine.model or UNKNOWN
 
 
-def _group(name: str, engines: Sequence[RemoteEngine]) -> Group:
-    snapshots = {engine.name: engine.snapshot() for engine in engines}
-    live = {n: s for n, s in snapshots.items() if s.source.state is SourceState.LIVE}
-    known = [n for engine in engines if engine.name in live and (n := engine.numbers) is not None]
-    return Group(name, snapshots, _merged(name, live, known), odd_ones(live))
-
-
-def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers]) -> Snapshot:
+def _merged(
+    name: str,
+    live: Mapping[str, Snapshot],
+    several: Sequence[Numbers],
+    objectives: Sequence[Objective],
+) -> Snapshot:
     source = Source(SourceState.LIVE, "fleet", name)
     if not several:
         return Snapshot(
@@ -130,13 +146,19 @@ def _merged(name: str, live: Mapping[str, Snapshot], several: Sequence[Numbers])
     newest = max(snapshot.time for snapshot in live.values())
     merged = view.snapshot(total, {}, info, sum(one.seq for one in live.values()), newest)
     rows = (Replica(n, s.batch.running, s.queue.waiting, s.kv.usage) for n, s in live.items())
-    return replace(merged, source=source, replicas=tuple(rows) if len(live) > 1 else ())
+    return replace(
+        merged,
+        source=source,
+        replicas=tuple(rows) if len(live) > 1 else (),
+        objectives=view.objectives(total, objectives),
+    )
 
 
 def attach_all(
     targets: Sequence[FleetTarget],
     interval_s: float = INTERVAL_S,
     environment: Mapping[str, str] = os.environ,
+    objectives: Sequence[Objective] = (),
 ) -> Fleet:
     """Raises ConfigError for two of one name and for a token that is not there."""
     engines: dict[str, RemoteEngine] = {}
@@ -150,11 +172,12 @@ def attach_all(
             group=target.group,
             engine=target.engine,
             interval_s=interval_s,
+            objectives=objectives,
         )
         if engine.name in engines:
             raise ConfigError(f"two targets are called {engine.name}; give one another name")
         engines[engine.name] = engine
-    return Fleet(engines.values())
+    return Fleet(engines.values(), objectives)
 
 
 def read_fleet(path: Path) -> tuple[list[FleetTarget], float | None]:
@@ -165,7 +188,7 @@ def read_fleet(path: Path) -> tuple[list[FleetTarget], float | None]:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
     except tomli.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    _only(data, ("interval", "target"), str(path))
+    _only(data, ("interval", "target", "objectives"), str(path))
     tables = data.get("target", [])
     if not isinstance(tables, list) or not tables:
         raise ConfigError(f"{path}: no [[target]]; each needs at least a url")

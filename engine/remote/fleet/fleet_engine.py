@@ -50,6 +50,11 @@ class FleetEngine(OutOfReach):
     # what is shown
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """The targets that are shown: one, or those of a group."""
+        return (self._target,) if self._target else self.fleet.services().get(self._group or "", ())
+
+    @property
     def chosen(self) -> str:
         """Name of the target or group."""
         return self._target or self._group or ""

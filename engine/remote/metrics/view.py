@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from engine.observing.objectives import Objective, count
 from engine.remote.metrics.buckets import Buckets
 from engine.remote.metrics.numbers import Numbers
 from engine.snapshot import (
@@ -15,6 +16,7 @@ from engine.snapshot import (
     LatencyState,
     LengthState,
     MemoryState,
+    ObjectiveCount,
     Percentiles,
     QueueState,
     Replica,
@@ -149,6 +151,17 @@ def lengths(numbers: Numbers) -> LengthState:
         return None if found is None else found.token_counts()
 
     return LengthState(of("prompt_length"), of("output_length"), of("step_length"))
+
+
+def objectives(
+    numbers: Numbers, objectives: Iterable[Objective], since: float | None = None
+) -> tuple[ObjectiveCount, ...]:
+    """From what was counted over restarts. `since`: Unix s, of a count without a restart."""
+    rows = {
+        name: tuple(zip(one.bounds, one.counts, strict=True))
+        for name, one in numbers.observed.items()
+    }
+    return count(objectives, rows, numbers.finished, since)
 
 
 def ranks(numbers: Numbers) -> tuple[Replica, ...]:
