@@ -31,7 +31,7 @@ forecast_app.command("score")(forecast_score)
 
 
 @forecast_app.command("fit")
-@command_options()
+@command_options(logs=True)
 @step_options(FitWork)
 def forecast_fit(
     engine: EngineFlags,
@@ -52,6 +52,8 @@ def forecast_fit(
     With --target URL: from outside, by a ladder of loads; --max-batch and --set token_budget=N,
     page_tokens and max_model_len say of it what its metrics page does not.
     """
+    from playbooks.forecast.fit_record import of_fit
+
     if target != "embedded":
         engine.refuse_at(target, *OF_A_TARGET)
     elif pages is not None:
@@ -72,6 +74,9 @@ def forecast_fit(
             site, asked = UrlSite(target, api, token), Asked(pages, **engine.given)
             fit, report = run_fit_url(site, asked, step, progress, say=output.note)
             path = url_path(site.spec.shown)
-    fit.save(save or path)
-    output.note(f"the fit is kept in {save or path}")
-    output.finish(report, keep=True)
+    kept = save or path
+    fit.save(kept)
+    output.note(f"the fit is kept in {kept}")
+    output.finish(
+        report, keep=True, log=lambda files: of_fit(report, (str(kept.resolve()), *files))
+    )

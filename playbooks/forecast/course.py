@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from engine.config import EngineConfig
-from engine.errors import ConfigError
 from engine.simulated.clock import VirtualClock
 from engine.simulated.fleet import Fleet, Outcome
 from engine.simulated.replica import Replica
@@ -25,9 +24,6 @@ TICK_S = 15.0
 """Between looks at the fleet."""
 DRAIN_S = 900.0
 """After the period, for what is still open."""
-FILL_BATCHES, FILL_LEAST = 10, 800
-"""Full batches of requests, and requests at least, all there at once, that a replica's capacity is
-measured with."""
 
 
 @dataclass(frozen=True)
@@ -141,27 +137,6 @@ def make_fleet(scenario: Scenario, world: World, size: int, unix: float = 0.0) -
 
     router = ROUTERS[scenario.router]()
     return Fleet(make, router, size, world.traffic.block_tokens, scenario.fit.arrival_ns, unix)
-
-
-def capacity(scenario: Scenario, traffic: Traffic) -> float:
-    """Requests/s of one replica, as fast as its fit, that always has more to do: with requests of
-    the busiest hour."""
-    hours = range(hours_of(traffic.seconds))
-    busiest = max(hours, key=lambda hour: traffic.rate((hour + 0.5) * 3600)) * 3600.0
-    count = max(FILL_BATCHES * scenario.config.max_batch, FILL_LEAST)
-    arrivals = itertools.islice(traffic.arrivals(busiest, traffic.seconds), count)
-    fleet, sender = make_fleet(scenario, World(traffic), 1), Sender(traffic)
-    for arrival in arrivals:
-        sender.send(fleet, arrival._replace(at_s=0.0))
-    fleet.finish(1e7)
-    ends = sorted(o.e2e_ms / 1e3 for o in fleet.outcomes if o.e2e_ms is not None)
-    first, last = len(ends) // 5, len(ends) * 4 // 5
-    if last <= first or ends[last] <= ends[first]:
-        raise ConfigError(
-            f"{len(ends)} requests of the busiest hour can be served: too few to say what a "
-            "replica can do; give more traffic, or shorter requests"
-        )
-    return (last - first) / (ends[last] - ends[first])
 
 
 def with_ticks(

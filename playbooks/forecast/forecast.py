@@ -19,6 +19,7 @@ from playbooks.forecast.history.read import read_history
 from playbooks.forecast.outlook import Outlook
 from playbooks.forecast.report import report_of
 from playbooks.forecast.run import Question, run_forecast
+from playbooks.forecast.score import kept_scores
 from playbooks.reports.text import json_values
 from playbooks.steps import Progress
 from playbooks.steps.forecast import ForecastStep
@@ -64,7 +65,8 @@ class Forecast:
         """Simulates it; `progress` counts plausible courses and searches for fleets. `beside`: an
         engine serves here, which must not notice."""
         found = run_forecast(self.question, progress, beside=beside)
-        return report_of(self.question, found, self.outlook) | {"asked": self._asked()}
+        report = report_of(self.question, found, self.outlook, kept_scores())
+        return report | {"asked": self._asked()}
 
     def _asked(self) -> dict[str, Any]:
         step = asdict(self.step)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from engine.errors import ConfigError
 from playbooks.forecast.history.requests import EARLIEST, NO_CALENDAR
 from playbooks.forecast.traffic import Arrival
@@ -38,6 +40,9 @@ class GivenTraffic:
 
     def arrivals(self, start_s: float, end_s: float) -> Iterator[Arrival]:
         return iter(self.given[self._place(start_s) : self._place(end_s)])
+
+    def times(self, start_s: float, end_s: float) -> np.ndarray:
+        return np.array(self._times[self._place(start_s) : self._place(end_s)])
 
     def _place(self, at_s: float) -> int:
         return bisect_left(self._times, at_s)

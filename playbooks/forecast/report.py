@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from playbooks.forecast.course import Scenario
 from playbooks.forecast.fit_file import Fit
 from playbooks.forecast.outlook import Outlook
 from playbooks.forecast.run import Found, Question
+from playbooks.forecast.score import in_words
 from playbooks.forecast.typical import Sampling
 from playbooks.reports.text import json_values
 
@@ -23,7 +24,10 @@ BURSTY = 1.5
 KIND = "forecast"
 
 
-def report_of(question: Question, found: Found, outlook: Outlook) -> dict[str, Any]:
+def report_of(
+    question: Question, found: Found, outlook: Outlook, scores: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """`scores`: what earlier forecasts were worth, as `past_scores` has them."""
     scenarios = [_scenario(question, found, i) for i in range(len(question.scenarios))]
     smallest = _smallest(question, found)
     first = scenarios[0]
@@ -40,6 +44,7 @@ def report_of(question: Question, found: Found, outlook: Outlook) -> dict[str, A
         "holds_on": first["holds_on"],
         "scenarios": scenarios,
         "smallest": smallest,
+        "past_scores": list(scores),
         "assumptions": [*outlook.assumptions, *_assumptions(question, found)],
         "warnings": _warnings(question, found, outlook),
     }
@@ -64,7 +69,7 @@ def _scenario(question: Question, found: Found, place: int) -> dict[str, Any]:
         "router": scenario.router,
         "scaling": None if scenario.scaling is None else asdict(scenario.scaling),
         "losses": [asdict(loss) for loss in scenario.losses],
-        "capacity_requests_s": found.able[place],
+        "capacity_requests_s": found.paces[place].able,
         "sampling": _sampled(found.samplings[place]),
         "verdict": verdict,
         "holds_on": holds_on,
@@ -102,9 +107,11 @@ def _assumptions(question: Question, found: Found) -> list[str]:
     notes = [note for scenario in question.scenarios for note in scenario.fit.notes]
     for scenario, sampling in zip(question.scenarios, found.samplings, strict=True):
         if sampling is not None:
+            simulated = sampling.windows * sampling.window_s
             notes.append(
-                f"of each hour {sampling.window_s:.0f} s are simulated, of up to "
-                f"{sampling.replicas} replicas; between them batches stand still and queues go on"
+                f"of each hour {simulated:.0f} s are simulated, of up to {sampling.replicas} "
+                "replicas; between them batches stand still, and how many requests there are goes "
+                "on"
             )
         if any(loss.back_after_s is None for loss in scenario.losses):
             notes.append("a lost replica does not come back by itself")
@@ -144,6 +151,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
         said.append(name + _verdict(report, scenario))
     if report["smallest"] is not None:
         said.append(_fleet(report))
+    if report["past_scores"]:
+        said.append(in_words(report["past_scores"]))
     return said
 
 

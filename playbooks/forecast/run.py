@@ -10,8 +10,10 @@ from functools import partial
 import numpy as np
 from scipy.stats import norm
 
-from playbooks.forecast.course import Scenario, World, capacity, hours_of, run_whole
+from engine.simulated.routers import ROUTERS
+from playbooks.forecast.course import Scenario, World, hours_of, run_whole
 from playbooks.forecast.figures import CourseFigures, figures_of
+from playbooks.forecast.pace import Pace, pace_of
 from playbooks.forecast.smallest import Search
 from playbooks.forecast.traffic import Traffic
 from playbooks.forecast.typical import Sampling, run_typical
@@ -19,11 +21,13 @@ from playbooks.forecast.workers import GIVING_WAY, Job, cores, results
 from playbooks.load.slo import Slo
 from playbooks.steps import Progress
 
-WHOLE_S = 150_000.0
-"""Replica-seconds that are simulated one by one; of more, windows stand for the rest."""
+REQUESTS = 400_000
+"""Of all days together, that are simulated one by one; of more, windows stand for the rest."""
 PART = 4
 """Replicas of a larger fleet that are simulated, in windows."""
 LEAST_WARM_S, MOST_WARM_S = 20.0, 300.0
+LONG = 2.0
+"""Times its warm-up, a window at least."""
 ALONE = 20_000
 """Requests that are sooner simulated here than given to other processes."""
 BATCH = 6
@@ -54,6 +58,13 @@ class Question:
     def seconds(self) -> float:
         return self.days[0].seconds
 
+    @property
+    def offered(self) -> float:
+        """About so many requests come, of all days together."""
+        hours = range(hours_of(self.seconds))
+        whole = sum(day.rate(hour * 3600.0) for day in self.days for hour in hours)
+        return whole * min(self.seconds, 3600.0)
+
     def worlds(self) -> list[World]:
         """Each day with engines of another speed: as far off the fit as runs are."""
         count = len(self.days)
@@ -66,8 +77,8 @@ class Question:
 class Found:
     """What came of it."""
 
-    able: list[float]
-    """Of each scenario: requests/s of one replica that always has more to do."""
+    paces: list[Pace]
+    """Of each scenario's replicas."""
     samplings: list[Sampling | None]
     days: list[list[CourseFigures]]
     """Of each scenario, of each day."""
@@ -86,53 +97,46 @@ def run_forecast(
     for scenario in question.scenarios:
         scenario.fit.refuse(scenario.config)
     worlds = question.worlds()
-    able = [capacity(s, question.days[0]) for s in question.scenarios]
-    samplings = [sampling_of(question, s, able[i]) for i, s in enumerate(question.scenarios)]
-    asked = _Asked(question, worlds, able, samplings)
-    courses = [partial(_course, s, w) for s in range(len(able)) for w in range(len(worlds))]
+    paces = [pace_of(s, question.days[0]) for s in question.scenarios]
+    samplings = [sampling_of(question, s, paces[i]) for i, s in enumerate(question.scenarios)]
+    asked = _Asked(question, worlds, paces, samplings)
+    courses = [partial(_course, s, w) for s in range(len(paces)) for w in range(len(worlds))]
     hours = range(0, hours_of(question.seconds), BATCH) if question.smallest else ()
     searches = [partial(_search, hour) for hour in hours]
     jobs: list[Job] = [*courses, *searches]
-    processes = _processes(asked, workers, beside)
+    processes = _processes(question, workers, beside)
     done = iter(results(asked, jobs, progress, processes, GIVING_WAY if beside else 0))
-    days = [[next(done) for _ in worlds] for _ in able]
+    days = [[next(done) for _ in worlds] for _ in paces]
     found = [hour for hours in done for hour in hours] if question.smallest else None
-    return Found(able, samplings, days, found)
+    return Found(paces, samplings, days, found)
 
 
-def sampling_of(question: Question, scenario: Scenario, able: float) -> Sampling | None:
+def sampling_of(question: Question, scenario: Scenario, pace: Pace) -> Sampling | None:
     """How much of it is simulated; None: all."""
-    most = scenario.replicas if scenario.scaling is None else scenario.scaling.most
-    asked, days = question.window_s, len(question.days)
-    whole = asked is None and most * question.seconds * days <= WHOLE_S
-    if whole or (asked is not None and asked >= 3600):
+    asked, offered = question.window_s, question.offered
+    if offered <= REQUESTS if asked is None else asked >= 3600:
         return None
-    typical = scenario.config.max_batch / able
-    """Seconds that a request takes in a full batch, by Little's law."""
-    warm = min(max(typical, LEAST_WARM_S), MOST_WARM_S)
-    return Sampling(PART, min(asked or 2 * warm, 3600 - warm), warm)
+    warm = min(max(pace.full / pace.able, LEAST_WARM_S), MOST_WARM_S)
+    if asked is None:
+        asked = max(3600 * REQUESTS / (offered * _part(scenario)) * LONG / (LONG + 1), LONG * warm)
+    count = max(int(min(asked / LONG, 3600 / (LONG + 1)) / warm), 1)
+    return Sampling(PART, min(asked, 3600 - count * warm) / count, warm, count)
 
 
-def _processes(asked: _Asked, workers: int | None, beside: bool) -> int:
+def _part(scenario: Scenario) -> float:
+    """Of the requests, that the simulated replicas have."""
+    whole = ROUTERS[scenario.router]().keeps_prefixes
+    return 1.0 if whole else min(PART / scenario.replicas, 1.0)
+
+
+def _processes(question: Question, workers: int | None, beside: bool) -> int:
     """Beside this one."""
     if workers is not None:
         return 0 if workers == 1 else workers
-    if _requests(asked) < ALONE:
+    if question.offered < ALONE:
         return 0
     free = cores() - 1 if beside else cores()
     return max(free, 1) if beside or free > 1 else 0
-
-
-def _requests(asked: _Asked) -> float:
-    """About so many are simulated."""
-    question, found = asked.question, 0.0
-    hours = range(hours_of(question.seconds))
-    offered = sum(d.rate(hour * 3600.0) for d in question.days for hour in hours)
-    for sampling in asked.samplings:
-        found += offered * (
-            min(question.seconds, 3600.0) if sampling is None else sampling.window_s
-        )
-    return found
 
 
 @dataclass(frozen=True)
@@ -141,24 +145,26 @@ class _Asked:
 
     question: Question
     worlds: list[World]
-    able: list[float]
+    paces: list[Pace]
     samplings: list[Sampling | None]
 
 
 def _course(scenario: int, world: int, asked: _Asked) -> CourseFigures:
     question, sampling = asked.question, asked.samplings[scenario]
-    given = question.scenarios[scenario], asked.worlds[world], asked.able[scenario]
+    given = question.scenarios[scenario], asked.worlds[world]
     if sampling is None:
-        course = run_whole(*given)
+        course = run_whole(*given, asked.paces[scenario].able)
     else:
-        course = run_typical(*given, sampling, (world + 0.5) / len(asked.worlds))
+        course = run_typical(
+            *given, asked.paces[scenario], sampling, (world + 0.5) / len(asked.worlds)
+        )
     return figures_of(course, question.slo)
 
 
 def _search(first: int, asked: _Asked) -> list[int | None]:
     question = asked.question
     search = Search(
-        question.scenarios[0], asked.worlds, asked.able[0], question.slo, question.target
+        question.scenarios[0], asked.worlds, asked.paces[0], question.slo, question.target
     )
     last = min(first + BATCH, hours_of(question.seconds))
     return [search.smallest(hour) for hour in range(first, last)]

@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Any
 
 from engine.errors import ConfigError
 from playbooks.forecast.history.history import HOUR_S, History
 from playbooks.forecast.score_latency import score_latencies
+from playbooks.reports import results
 
 METHODS = {
     "forecast": "expected",
@@ -106,10 +108,33 @@ def past_scores(reports: Iterable[Any], most: int = 5) -> list[dict[str, Any]]:
     keys = ("start", "hours_scored", "coverage", "level")
     scores = itertools.islice((r for r in reports if r.get("schema") == 1), most)
     return [
-        {key: score[key] for key in keys}
-        | {m["name"].replace(" ", "_"): m["error"] for m in score["methods"]}
+        {key: score[key] for key in keys} | {_key(m["name"]): m["error"] for m in score["methods"]}
         for score in scores
     ]
+
+
+def kept_scores() -> list[dict[str, Any]]:
+    """Of the forecasts that were made here and scored."""
+    return past_scores(results.saved("forecast_score"))
+
+
+def in_words(scores: Sequence[dict[str, Any]]) -> str:
+    """Of past scores, one at least, in one sentence."""
+    hours = sum(score["hours_scored"] for score in scores)
+    inside = sum(score["coverage"] * score["hours_scored"] for score in scores) / hours
+    off = []
+    for name in METHODS:
+        known = [score[_key(name)] for score in scores if score[_key(name)] is not None]
+        off += [f"{name} {median(known):.1%}"] if known else []
+    return (
+        f"earlier forecasts of traffic made here ({len(scores)} scored) were off by: "
+        f"{', '.join(off) or 'nothing came'}; {inside:.0%} of the hours lay in their "
+        f"{scores[0]['level']:.0%} intervals"
+    )
+
+
+def _key(name: str) -> str:
+    return name.replace(" ", "_")
 
 
 def _middle(row: dict[str, Any]) -> float:

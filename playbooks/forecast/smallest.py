@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from playbooks.forecast.course import Scenario, World
 from playbooks.forecast.figures import good_share, saturations
+from playbooks.forecast.pace import Pace
 from playbooks.forecast.typical import Sampling, run_typical
 from playbooks.load.slo import Slo
 
@@ -50,11 +51,11 @@ class Search:
         self,
         scenario: Scenario,
         worlds: Sequence[World],
-        able: float,
+        pace: Pace,
         slo: Slo,
         target: float,
     ) -> None:
-        self._able, self._slo, self._target = able, slo, target
+        self._pace, self._slo, self._target = pace, slo, target
         self._scenario = replace(scenario, scaling=None, losses=())
         self._worlds = worlds
         self._share = 0.8
@@ -62,7 +63,7 @@ class Search:
 
     def smallest(self, hour: int) -> int | None:
         world = self._busy(hour)
-        able, rate = self._able * world.speed, _peak(world, hour)
+        able, rate = self._pace.able * world.speed, _peak(world, hour)
         if rate <= 0:
             return 1
         least = max(math.ceil(rate / able), 1)
@@ -105,7 +106,7 @@ class Search:
         window = min(max(LEAST_REQUESTS / rate, LEAST_S), MOST_S)
         sampling = Sampling(part, window, window / 4)
         course = run_typical(
-            replace(self._scenario, replicas=count), world, self._able, sampling,
+            replace(self._scenario, replicas=count), world, self._pace, sampling,
             only=hour,
         )  # fmt: skip
         if saturations(course.ticks) or not course.outcomes:

@@ -54,6 +54,9 @@ class Traffic(Protocol):
     def arrivals(self, start_s: float, end_s: float) -> Iterator[Arrival]:
         """Those with start_s ≤ at_s < end_s, in order of time."""
 
+    def times(self, start_s: float, end_s: float) -> np.ndarray:
+        """float64: when those arrive. It costs a small part of what they cost themselves."""
+
 
 def prompt_ids(arrival: Arrival, number: int, block_tokens: int) -> list[int]:
     """Token ids for a simulated engine: equal where prefixes are, of request `number` elsewhere."""
@@ -93,35 +96,41 @@ class SlotTraffic:
         return self.rates[self._slot(at_s)]
 
     def arrivals(self, start_s: float, end_s: float) -> Iterator[Arrival]:
-        end_s = min(end_s, self.seconds)
-        if start_s >= end_s:
-            return
-        for slot in range(self._slot(start_s), self._slot(end_s) + 1):
-            cells = self._cells(slot)
-            length = self.slot_s / cells
-            for cell in range(cells):
-                begin = slot * self.slot_s + cell * length
-                if begin < end_s and begin + length > start_s:
-                    yield from self._within(slot, cell, begin, length, start_s, end_s)
+        for slot, cell in self._cells(start_s, end_s):
+            times = self._times(slot, cell)
+            sizes = self.sizes[slot].draw(self._random(slot, cell, _Stream.SIZES), len(times))
+            for at, size in zip(times.tolist(), sizes, strict=True):
+                if start_s <= at < end_s:
+                    yield Arrival(at, *size)
+
+    def times(self, start_s: float, end_s: float) -> np.ndarray:
+        cells = [self._times(*cell) for cell in self._cells(start_s, end_s)]
+        times = np.concatenate([np.empty(0), *cells])
+        return times[np.searchsorted(times, start_s) : np.searchsorted(times, end_s)]
 
     def _slot(self, at_s: float) -> int:
         return min(max(int(at_s // self.slot_s), 0), len(self.rates) - 1)
 
-    def _cells(self, slot: int) -> int:
+    def _cells_of(self, slot: int) -> int:
         return max(int(self.rates[slot] * self.slot_s / CELL), 1)
 
-    def _within(
-        self, slot: int, cell: int, begin: float, length: float, start_s: float, end_s: float
-    ) -> Iterator[Arrival]:
-        """The arrivals of one cell, as far as they lie in the window."""
-        rate = self.rates[slot]
-        if rate <= 0:
+    def _cells(self, start_s: float, end_s: float) -> Iterator[tuple[int, int]]:
+        """(slot, number in it) of those that have a part in that time, and arrivals."""
+        end_s = min(end_s, self.seconds)
+        if start_s >= end_s:
             return
-        times_rng, sizes_rng = (
-            np.random.default_rng([self.seed, slot, cell, stream]) for stream in _Stream
-        )
-        times = begin + self.bursts.draw(times_rng, rate * length) / rate
-        sizes = self.sizes[slot].draw(sizes_rng, len(times))
-        for at, size in zip(times.tolist(), sizes, strict=True):
-            if start_s <= at < end_s:
-                yield Arrival(at, *size)
+        for slot in range(self._slot(start_s), self._slot(end_s) + 1):
+            length = self.slot_s / self._cells_of(slot)
+            for cell in range(self._cells_of(slot)):
+                begin = slot * self.slot_s + cell * length
+                if self.rates[slot] > 0 and begin < end_s and begin + length > start_s:
+                    yield slot, cell
+
+    def _times(self, slot: int, cell: int) -> np.ndarray:
+        """float64, rising: when the arrivals of one cell come."""
+        rate, length = self.rates[slot], self.slot_s / self._cells_of(slot)
+        moments = self.bursts.draw(self._random(slot, cell, _Stream.TIMES), rate * length)
+        return slot * self.slot_s + cell * length + moments / rate
+
+    def _random(self, slot: int, cell: int, stream: _Stream) -> np.random.Generator:
+        return np.random.default_rng([self.seed, slot, cell, stream])

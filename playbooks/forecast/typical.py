@@ -1,26 +1,24 @@
-"""A part for the whole: some of the replicas, and a window of each hour.
+"""A part for the whole: some of the replicas, and windows of each hour.
 
 What is assumed, and `docs/forecast.md` says how far it holds:
 
 - Replicas behind a router that looks at no prefix are alike. Of a fleet of n, m are simulated with
   m / n of the arrivals; when n changes, so does their share.
-- Between two windows batches and caches stand still. What waits does not: it grows by what
-  arrives and shrinks by what the fleet can serve, second by second, and the next window begins
-  with the newest arrivals of that number in its queue.
-- What a replica can serve is measured when it always has more to do, at the busiest hour, and again
-  in every window in which it always had.
+- Between two windows batches and caches stand still. How many requests the fleet has does not:
+  those that arrive are counted one by one, and as many end as a replica's pace says. The next
+  window begins with that number, the newest arrivals in its queue.
+- A request counts if its turn comes in a window: each has the same chance of that, however long it
+  waits.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.simulated.fleet import Fleet, Load
+from engine.simulated.fleet import UNFINISHED, Fleet, Load, Outcome
 from engine.simulated.routers import ROUTERS
 from playbooks.forecast.course import (
     DRAIN_S,
@@ -35,15 +33,13 @@ from playbooks.forecast.course import (
     make_fleet,
     with_ticks,
 )
+from playbooks.forecast.pace import Pace
 from playbooks.forecast.traffic import Arrival
 
-REMNANT_S = 10.0
-"""A queue that the fleet needs so long for was left by too much traffic, and not by chance."""
 NEWEST = 0.3
 """Of what a replica can serve, the part that the latest full window says: it is a short one."""
-LOOKS = 100
-CLEARED_S = 1.0
-"""Less than that is no queue."""
+LEAST_STEP_S = 0.5
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,11 @@ class Sampling:
 
     replicas: int
     window_s: float
-    """Of each hour, in which arrivals count."""
+    """Of each window, in which requests count."""
     warm_s: float
     """Before each of them."""
+    windows: int = 1
+    """Of each hour, evenly over it."""
 
 
 class HeadCount:
@@ -84,25 +82,26 @@ class HeadCount:
 def run_typical(
     scenario: Scenario,
     world: World,
-    able: float,
+    pace: Pace,
     sampling: Sampling,
     place: float = 0.5,
     only: int | None = None,
 ) -> Course:
-    """`able`: the capacity of a replica as fast as its fit. `place`: where in each hour its window
+    """`pace`: of a replica as fast as its fit. `place`: where in its part of the hour a window
     lies, from 0 (its beginning) to 1 (its end). `only`: of one hour, as if none had been before.
     """
-    run = _Typical(scenario, world, able * world.speed, sampling)
+    run = _Typical(scenario, world, pace.times(world.speed), sampling)
     length = sampling.warm_s + sampling.window_s
     hours = range(hours_of(world.traffic.seconds)) if only is None else [only]
     if only is not None:
-        run.fleet.skip(only * 3600.0)
+        run.fleet.skip(only * HOUR_S)
     for hour in hours:
-        begin = hour * 3600.0
-        room = min(3600.0, world.traffic.seconds - begin)
-        window = begin + place * max(room - length, 0.0)
-        run.pass_until(window)
-        run.watch(window, min(window + length, begin + room))
+        part = min(HOUR_S, world.traffic.seconds - hour * HOUR_S) / sampling.windows
+        for number in range(sampling.windows):
+            begin = hour * HOUR_S + number * part
+            window = begin + place * max(part - length, 0.0)
+            run.pass_until(window)
+            run.watch(window, min(window + length, begin + part))
     if only is None:
         run.pass_until(world.traffic.seconds)
     run.fleet.finish(DRAIN_S)
@@ -110,151 +109,163 @@ def run_typical(
 
 
 class _Typical:
-    def __init__(self, scenario: Scenario, world: World, able: float, sampling: Sampling) -> None:
+    def __init__(self, scenario: Scenario, world: World, pace: Pace, sampling: Sampling) -> None:
         self._traffic, self._sampling = world.traffic, sampling
         whole = ROUTERS[scenario.router]().keeps_prefixes
         self._some = scenario.replicas if whole else min(sampling.replicas, _fewest(scenario))
         self.fleet: Fleet = make_fleet(scenario, world, self._some)
         self._sender, self._operations = Sender(world.traffic), Operations(scenario)
         self._heads = HeadCount(scenario.replicas)
-        self._capacity = able
-        self._seen = Load(self._some, 0, 0, 0, 0.0)
-        """At the end of the latest window."""
-        self._rate = 0.0
-        """Requests/s in it."""
-        self._full = 0.0
-        """Most rows that a replica has had."""
+        self._pace = pace
+        self._outstanding = 0.0
+        """Requests that the whole fleet has."""
         self._due = 0.0
         """Of the next request, the part that has come for the simulated replicas."""
-        self._looked_s = 0.0
-        self._deviations: deque[float] = deque(maxlen=LOOKS)
-        """Of requests in the fleet from their mean, over its root: about the same at any load."""
-        self._random = random.Random(world.seed)
-        self._skipped: list[tuple[float, float]] = []
-        """Spans in which arrivals do not count."""
+        self._windows: list[tuple[float, float]] = []
+        """Spans in which requests count."""
         hours = hours_of(self._traffic.seconds)
         self._course = Course(self._traffic.seconds, offered=[0.0] * hours, lost=[0.0] * hours)
 
     def course(self) -> Course:
-        inside = [o for o in self.fleet.outcomes if not self._is_skipped(o.at_s)]
-        self._course.outcomes = inside
-        for hour in range(len(self._course.offered)):
-            moments = np.arange(hour * 3600.0, min((hour + 1) * 3600.0, self._traffic.seconds), 60)
-            self._course.offered[hour] = 60 * sum(map(self._traffic.rate, moments.tolist()))
+        part = self._sampling.windows * self._sampling.window_s / HOUR_S
+        last = [o for o in self.fleet.outcomes if _turn(o) >= self._traffic.seconds]
+        counted = [o for o in self.fleet.outcomes if self._counts(o)]
+        self._course.outcomes = counted + last[:: max(round(1 / part), 1)]
         return self._course
 
-    def _is_skipped(self, at_s: float) -> bool:
-        return any(begin <= at_s < end for begin, end in self._skipped)
+    def _counts(self, outcome: Outcome) -> bool:
+        return any(begin <= _turn(outcome) < end for begin, end in self._windows)
 
     # --- between windows ------------------------------------------------------------------
 
     def pass_until(self, end_s: float) -> None:
-        """Let the time until then pass: the fleet's size and its queue go on, batches do not."""
-        heads, times = self._heads, self._heads.taking() / self._some
-        seen, waiting = self._seen.running * times, self._seen.waiting * times
-        left = waiting
-        now = begin = self.fleet.now_s
-        while now < end_s:
-            step = min(TICK_S, end_s - now)
-            able = heads.taking() * self._capacity
-            waiting = max(waiting + (self._traffic.rate(now) - able) * step, 0.0) if able else 0.0
-            now += step
-            waiting *= 1 - self._look(now, self._running(now, seen, waiting), waiting, None)
+        """Let the time until then pass: the fleet's size and its requests go on, batches do not."""
+        begin = now = self.fleet.now_s
+        each = math.ceil(TICK_S / min(max(self._pace.alone_s / 2, LEAST_STEP_S), TICK_S))
+        """Steps from look to look: a burst is over sooner than that."""
+        edges = np.append(np.arange(begin, end_s, TICK_S / each), end_s)
+        came, _ = np.histogram(self._traffic.times(begin, end_s), edges)
+        for i, until in enumerate(edges[1:].tolist(), 1):
+            self._go_on(now, int(came[i - 1]), until - now)
+            now = until
+            if i % each == 0 or i == len(came):
+                self._outstanding -= self._look(now, *self._split(), None)
         self.fleet.skip(now - begin)
-        overload = waiting > CLEARED_S * heads.taking() * self._capacity
-        if overload or left > REMNANT_S * heads.taking() * self._capacity:
-            self.fleet.drop_waiting()
-        if overload:
-            self._queue_up(now, waiting)
+        self._stand_in_line(now)
 
-    def _running(self, now_s: float, seen: float, waiting: float) -> float:
-        """Rows of the fleet: all of them where requests wait, else as the rate has it.
+    def _offer(self, at_s: float, count: int) -> None:
+        hours = self._course.offered
+        hours[min(int(at_s // HOUR_S), len(hours) - 1)] += count
 
-        `seen`: at the end of the latest window.
-        """
-        full = self._full * self._heads.taking()
-        if waiting > 0 or not self._rate:
-            return full
-        return min(seen * self._traffic.rate(now_s) / self._rate, full)
-
-    def _queue_up(self, now_s: float, waiting: float) -> None:
-        """The newest arrivals of that number wait."""
-        since, count = now_s, 0.0
-        while count < waiting and since > 0:
-            since = max(since - TICK_S, 0.0)
-            count += self._traffic.rate(since) * TICK_S
-        for arrival in self._traffic.arrivals(since, now_s):
-            self._send(arrival)
-
-    def _look(self, now_s: float, running: float, waiting: float, kv: float | None) -> float:
-        """The share of the requests in the fleet that is lost with their replicas."""
-        heads = self._heads
-        heads.now_s = now_s
-        before, taking = running + waiting, heads.taking()
-        by_chance = self._random.choice(self._deviations or [0.0]) if kv is None else 0.0
-        outstanding = max(before + by_chance * math.sqrt(before), 0.0)
-        lost = self._operations.look(now_s, heads, outstanding, taking + heads.starting())
-        share = min(lost / taking, 1.0) if taking else 0.0
-        gone = before * share
+    def _go_on(self, at_s: float, came: int, seconds: float) -> None:
+        self._offer(at_s, came)
+        taking = self._heads.taking()
         if not taking:
-            gone += self._traffic.rate(now_s) * (now_s - self._looked_s)
-        self._looked_s = now_s
-        self._course.lost[min(int(now_s // 3600), len(self._course.lost) - 1)] += gone
-        able = heads.taking() * self._capacity
-        delay = waiting / able if able else None
-        self._course.ticks.append(
-            Tick(now_s, heads.taking(), heads.starting(), running, waiting, kv, delay)
-        )
-        return share
+            self._lose(at_s, came)
+            return
+        each = self._pace.left(self._outstanding / taking, came / taking, seconds)
+        self._outstanding = taking * each
+
+    def _split(self) -> tuple[float, float]:
+        """Requests of the fleet that run, and that wait."""
+        running = min(self._outstanding, self._pace.full * self._heads.taking())
+        return running, self._outstanding - running
+
+    def _stand_in_line(self, now_s: float) -> None:
+        """The simulated replicas get as many requests as they would have by now: those in their
+        batches, and the newest arrivals."""
+        self.fleet.drop_waiting()
+        taking = self._heads.taking()
+        missing = self._outstanding - self.fleet.load().running * taking / self._some
+        if taking and missing >= 1:
+            for arrival in self._traffic.arrivals(self._since(now_s, int(missing)), now_s):
+                self._send(arrival)
+
+    def _since(self, now_s: float, count: int) -> float:
+        """Since when so many requests, above 0, came."""
+        while now_s > 0:
+            times = self._traffic.times(max(now_s - HOUR_S, 0.0), now_s)
+            if len(times) >= count:
+                return float(times[-count])
+            count, now_s = count - len(times), max(now_s - HOUR_S, 0.0)
+        return 0.0
 
     # --- windows --------------------------------------------------------------------------
 
     def watch(self, begin_s: float, end_s: float) -> None:
         """Simulate that time."""
-        counted = min(begin_s + self._sampling.warm_s, end_s)
-        self._skipped.append((begin_s, counted))
-        fleet, busy, before = self.fleet, True, len(self.fleet.outcomes)
-        outstanding: list[float] = []
+        fleet, counted = self.fleet, min(begin_s + self._sampling.warm_s, end_s)
+        self._windows.append((counted, end_s))
+        self._live(begin_s, counted)
+        before = len(fleet.outcomes)
+        busy = self._live(counted, end_s)
+        load = fleet.load()
+        self._outstanding = (load.running + load.waiting) * self._heads.taking() / self._some
+        served = len(fleet.outcomes) - before
+        if busy and served:
+            measured = served / self._some / (end_s - counted)
+            able = self._pace.able + NEWEST * (measured - self._pace.able)
+            self._pace = self._pace._replace(able=able)
+
+    def _live(self, begin_s: float, end_s: float) -> bool:
+        """Whether requests always waited for every replica."""
+        waiting = []
         for moment in with_ticks(self._traffic.arrivals(begin_s, end_s), begin_s, end_s):
             if isinstance(moment, Arrival):
+                self._offer(moment.at_s, 1)
                 self._send(moment)
-                continue
-            fleet.run_until(moment)
-            seen = fleet.load()
-            self._full = max(self._full, seen.running / self._some)
-            taking = self._heads.taking()
-            times = taking / self._some
-            self._look(moment, seen.running * times, seen.waiting * times, seen.kv)
-            if self._heads.taking() > taking > 0:  # the new ones take their part of what waits
-                fleet.drop_waiting(1 - taking / self._heads.taking())
-            if moment < counted:
-                before = len(fleet.outcomes)
             else:
-                busy = busy and seen.waiting >= self._some
-                outstanding.append((seen.running + seen.waiting) * times)
-        fleet.run_until(end_s)
-        self._deviate(outstanding)
-        self._seen, self._rate = fleet.load(), self._traffic.rate(begin_s)
-        served = len(fleet.outcomes) - before
-        if busy and end_s > counted and served:
-            measured = served / self._some / (end_s - counted)
-            self._capacity += NEWEST * (measured - self._capacity)
+                self.fleet.run_until(moment)
+                waiting.append(self._look_at_fleet(moment).waiting)
+        self.fleet.run_until(end_s)
+        return bool(waiting) and min(waiting) >= self._some
 
-    def _deviate(self, outstanding: list[float]) -> None:
-        """Learn how far looks lie from their mean: a rule of scaling sees looks."""
-        mean = sum(outstanding) / max(len(outstanding), 1)
-        if mean > 0:
-            self._deviations += [(seen - mean) / math.sqrt(mean) for seen in outstanding]
+    def _look_at_fleet(self, at_s: float) -> Load:
+        seen, taking = self.fleet.load(), self._heads.taking()
+        times = taking / self._some
+        self._look(at_s, seen.running * times, seen.waiting * times, seen.kv)
+        if self._heads.taking() > taking > 0:  # the new ones take their part of what waits
+            self.fleet.drop_waiting(1 - taking / self._heads.taking())
+        return seen
 
     def _send(self, arrival: Arrival) -> None:
         """To the simulated replicas, if it is one of their share."""
         taking = self._heads.taking()
         if not taking:
-            return  # it is lost, and counted as such
+            self._lose(arrival.at_s, 1)
+            return
         self._due += self._some / taking
         if self._due >= 1:
             self._due -= 1
             self._sender.send(self.fleet, arrival)
+
+    # --- both -----------------------------------------------------------------------------
+
+    def _look(self, now_s: float, running: float, waiting: float, kv: float | None) -> float:
+        """How many of the fleet's requests are lost with their replicas."""
+        heads = self._heads
+        heads.now_s = now_s
+        taking = heads.taking()
+        lost = self._operations.look(now_s, heads, running + waiting, taking + heads.starting())
+        gone = (running + waiting) * min(lost / taking, 1.0) if taking else 0.0
+        self._lose(now_s, gone)
+        able = heads.taking() * self._pace.able
+        delay = waiting / able if able else None
+        self._course.ticks.append(
+            Tick(now_s, heads.taking(), heads.starting(), running, waiting, kv, delay)
+        )
+        return gone
+
+    def _lose(self, at_s: float, count: float) -> None:
+        hours = self._course.lost
+        hours[min(int(at_s // HOUR_S), len(hours) - 1)] += count
+
+
+def _turn(outcome: Outcome) -> float:
+    """When it began to be served; inf: never, though it could have been."""
+    if outcome.queue_ms is not None:
+        return outcome.at_s + outcome.queue_ms / 1e3
+    return math.inf if outcome.reason == UNFINISHED else outcome.at_s
 
 
 def _fewest(scenario: Scenario) -> int:

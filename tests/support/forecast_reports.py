@@ -88,6 +88,7 @@ def forecast_report(hours: int = 24, **more: Any) -> dict[str, Any]:
             "2 replicas hold it in every hour and take 48 replica-hours; as many as each hour "
             "needs take 28",
         ],
+        "past_scores": [],
         "assumptions": ["lengths are those of `chat`: the history has none"],
         "warnings": [],
     } | more  # fmt: skip

@@ -1,5 +1,6 @@
 """Courses through a fleet: whole, and by a part of the replicas and of the time."""
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -9,8 +10,9 @@ import pytest
 from engine.errors import ConfigError
 from engine.simulated.scaling import Loss, Scaling
 from forecasts import a_fit, a_scenario, traffic
-from playbooks.forecast.course import World, capacity, run_whole
+from playbooks.forecast.course import World, run_whole
 from playbooks.forecast.figures import figures_of, saturations
+from playbooks.forecast.pace import Pace, pace_of
 from playbooks.forecast.typical import Sampling, run_typical
 from playbooks.load.slo import Slo
 
@@ -26,7 +28,7 @@ def whole(rates, replicas=1, slot_s=600.0, **more):
 
 
 def test_a_replica_does_what_its_capacity_says():
-    able = capacity(a_scenario(), traffic([6.0], 600.0))
+    able = pace_of(a_scenario(), traffic([6.0], 600.0)).able
     assert able == pytest.approx(ABLE, rel=0.03)
     (full,) = whole((1.3 * ABLE,)).hours
     assert full.requests_s == pytest.approx(able, rel=0.05)
@@ -35,7 +37,7 @@ def test_a_replica_does_what_its_capacity_says():
 
 def test_capacity_needs_requests():
     with pytest.raises(ConfigError, match="too few to say what a replica can do"):
-        capacity(a_scenario(), traffic([0.001], 60.0))
+        pace_of(a_scenario(), traffic([0.001], 60.0))
 
 
 def test_below_its_capacity_all_is_well_and_above_it_saturates_and_recovers():
@@ -101,12 +103,13 @@ def test_the_same_seed_gives_the_same_course():
 # --- a part for the whole -----------------------------------------------------------------
 
 WINDOWS = Sampling(2, 90.0, 15.0)
+PACE = pace_of(a_scenario(), traffic([6.0], 600.0))
 
 
 def typical(rates, replicas, places=(0.2, 0.5, 0.8), slot_s=3600.0, **more):
     day = traffic(rates, slot_s)
     return [
-        figures_of(run_typical(a_scenario(replicas, **more), World(day), ABLE, WINDOWS, place), SLO)
+        figures_of(run_typical(a_scenario(replicas, **more), World(day), PACE, WINDOWS, place), SLO)
         for place in places
     ]
 
@@ -137,6 +140,30 @@ def test_a_queue_goes_on_between_windows():
         assert day.hours[3].good == pytest.approx(1, abs=0.02)
 
 
+def test_how_many_requests_there_are_follows_bursts_between_windows():
+    """Queues by chance are no shorter for standing between the windows."""
+    day = traffic((0.92 * 2 * ABLE,), 1200.0, seed=2, cv=3.0)
+    exact = run_whole(a_scenario(2), World(day), ABLE)
+    part = run_typical(a_scenario(2), World(day), PACE, Sampling(2, 20.0, 5.0, 3))
+    known, found = (np.array([tick.delay_s for tick in one.ticks]) for one in (exact, part))
+    assert known.max() > 5
+    for q in (50, 75, 90, 99):
+        assert np.percentile(found, q) == pytest.approx(np.percentile(known, q), rel=0.2, abs=1.0)
+    assert part.offered == exact.offered
+    assert len(part.outcomes) == pytest.approx(len(exact.outcomes) * 60 / 1200, rel=0.2)
+
+
+def test_a_pace_says_how_many_requests_have_not_ended():
+    pace = Pace(able=4.0, full=8.0, alone_s=1.0)  # and 2 s each in a full batch
+    assert pace.left(100.0, 30.0, 5.0) == 100 + 30 - 4 * 5
+    assert pace.left(1.0, 0.0, 1.0) == pytest.approx(math.exp(-1))
+    calm = 0.0
+    for _ in range(100):
+        calm = pace.left(calm, 0.5 * 15, 15.0)
+    assert calm == pytest.approx(0.5 * 1.2, rel=0.5)
+    assert pace.times(2.0) == Pace(8.0, 8.0, 0.5)
+
+
 def test_losses_between_windows_count():
     gone = typical((0.5 * ABLE,), 1, losses=(Loss(1, 900.0, 900.0),))
     for day in gone:
@@ -158,7 +185,7 @@ def test_the_rule_goes_on_between_windows():
 
 def test_routers_that_keep_prefixes_are_simulated_whole():
     scenario = a_scenario(3, router="prefix_affinity")
-    course = run_typical(scenario, World(traffic([3.0])), ABLE, replace(WINDOWS, replicas=1))
+    course = run_typical(scenario, World(traffic([3.0])), PACE, replace(WINDOWS, replicas=1))
     assert max(tick.running for tick in course.ticks if tick.kv is not None) > 0
     assert figures_of(course, SLO).hours[0].good > 0.95
 

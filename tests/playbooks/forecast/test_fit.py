@@ -1,6 +1,5 @@
 """From steps to what they cost: on made-up steps, on a simulated engine, on a tiny real one."""
 
-import json
 import random
 from array import array
 from dataclasses import replace
@@ -20,6 +19,7 @@ from kernels import dispatch
 from playbooks.forecast import fit_file, fit_url, fitting
 from playbooks.forecast.fit import run_fit
 from playbooks.forecast.fit_file import Fingerprint, Fit, HeldOut
+from playbooks.forecast.fit_record import of_fit
 from playbooks.forecast.fit_url import Asked, counted_steps, run_fit_url
 from playbooks.forecast.fitting import fit_cost, predict, ratios_of, step_times
 from playbooks.forecast.ladder import rungs
@@ -34,6 +34,7 @@ from playbooks.outside.site import UrlSite
 from playbooks.reports.document import Document
 from playbooks.reports.documents import document
 from playbooks.steps.models import FitWork
+from report_schemas import violations
 from served import serving
 
 TRUE = CostCoefficients(
@@ -275,7 +276,9 @@ def test_a_real_engine_is_fitted_and_its_report_can_be_shown(tmp_path, monkeypat
     assert fit.held_out is not None and fit.held_out.steps >= 10
     assert fit.cost.of(StepWork(1, 1, 1, 20, 20, 0, 0)) > 0
     assert fit.pages > 4 and fit.fingerprint.model == loaded.identity
-    json.dumps(report, allow_nan=False)
+    assert violations(report, "forecast_fit") == []
+    (record,) = of_fit(report, ("fit.json",))
+    assert record.artifacts == ("fit.json",) and record.effect[0].after == fit.held_out.p50
     shown = document(report)
     assert isinstance(shown, Document) and "What a step costs" in shown.title
     fit.save(tmp_path / "fit.json")
@@ -298,7 +301,8 @@ def test_an_engine_at_a_url_is_fitted_from_outside(monkeypatch):
     assert fit.fingerprint.url and fit.fingerprint.machine is None
     assert fit.held_out is not None and fit.arrival_ns >= 0
     assert any("token_budget" in note for note in fit.notes)
-    assert document(report).warnings
+    assert document(report).warnings and violations(report, "forecast_fit") == []
+    assert served.url in of_fit(report)[0].title
 
 
 def test_what_a_page_does_not_tell_is_asked_for():

@@ -18,9 +18,11 @@ from playbooks.forecast import answers
 from playbooks.forecast.asked import own_fit, parse_loss, parse_scaling, scenarios_of
 from playbooks.forecast.bursts import Bursts, GammaGaps
 from playbooks.forecast.figures import CourseFigures, HourFigures, Saturation
+from playbooks.forecast.pace import Pace
 from playbooks.forecast.record import of_forecast
 from playbooks.forecast.report import report_of
-from playbooks.forecast.run import Question, run_forecast
+from playbooks.forecast.run import Question, run_forecast, sampling_of
+from playbooks.forecast.typical import Sampling
 from playbooks.load.slo import Slo
 from playbooks.reports.documents import document
 from playbooks.reports.formats import as_csv, as_html
@@ -135,10 +137,12 @@ def test_an_objective_that_no_fleet_holds_is_said():
 
 def test_a_large_fleet_for_long_is_simulated_in_windows():
     courses = [traffic([10.0, 30.0], seed=i) for i in range(2)]
-    question = Question(courses, [a_scenario(20)], Slo(ttft=500), smallest=False)
+    question = Question(courses, [a_scenario(20)], Slo(ttft=500), smallest=False, window_s=80.0)
     found = run_forecast(question, workers=1)
     report = report_of(question, found, Told())
-    assert report["scenarios"][0]["sampling"]["replicas"] == 4
+    sampling = report["scenarios"][0]["sampling"]
+    assert sampling["replicas"] == 4 and sampling["windows"] * sampling["window_s"] == 80
+    assert violations(report, "forecast") == []
     assert any("s are simulated, of up to 4 replicas" in text for text in report["assumptions"])
     assert report["verdict"] == "holds"
     assert not any("bursts" in text for text in report["warnings"])
@@ -149,6 +153,37 @@ def test_a_large_fleet_for_long_is_simulated_in_windows():
     assert report["scenarios"][0]["totals"]["offered"]["value"] == pytest.approx(
         40 * 3600, rel=0.01
     )
+
+
+def test_a_period_is_simulated_whole_up_to_a_number_of_requests(monkeypatch):
+    pace = Pace(5.0, 8.0, 1.0)
+    question = Question([traffic([2.0, 4.0])] * 2, [a_scenario(8)])
+    assert sampling_of(question, question.scenarios[0], pace) is None
+    monkeypatch.setattr(
+        "playbooks.forecast.run.REQUESTS", 7_200
+    )  # of 43,200, and 4 of 8 replicas have half of them
+    found = sampling_of(question, question.scenarios[0], pace)
+    assert found == Sampling(4, pytest.approx(800 / 20), 20.0, 20)
+    whole = replace(question.scenarios[0], router="prefix_affinity")
+    assert sampling_of(question, whole, pace) == Sampling(4, pytest.approx(40), 20.0, 10)
+    for window_s, times in ((30.0, 1), (90.0, 2), (3599.0, 60)):
+        found = sampling_of(replace(question, window_s=window_s), whole, pace)
+        assert found.windows == times
+        assert found.windows * (found.window_s + found.warm_s) <= 3600
+    assert sampling_of(replace(question, window_s=3600.0), whole, pace) is None
+
+
+def test_what_earlier_forecasts_were_worth_is_said():
+    row = {"start": "2026-12-20", "hours_scored": 24, "coverage": 0.75, "level": 0.8,
+           "forecast": 0.08, "last_value": 0.4, "same_hour_last_week": None}  # fmt: skip
+    question = Question([traffic([1.0], 60.0)], [a_scenario()], smallest=False)
+    found = run_forecast(question, workers=1)
+    report = report_of(question, found, Told(), [row, row | {"forecast": 0.1, "coverage": 0.25}])
+    assert report["sentences"][-1] == (
+        "earlier forecasts of traffic made here (2 scored) were off by: forecast 9.0%, last value "
+        "40.0%; 50% of the hours lay in their 80% intervals"
+    )
+    assert len(report["past_scores"]) == 2 and violations(report, "forecast") == []
 
 
 # --- answers ------------------------------------------------------------------------------

@@ -35,6 +35,13 @@ def test_cuts_change_nothing(bursts):
     assert [a.at_s for a in whole] == sorted(a.at_s for a in whole)
 
 
+@pytest.mark.parametrize("bursts", [GammaGaps(3.0), ResampledGaps((0.0, 0.1, 2.5))])
+def test_times_are_those_of_the_arrivals(bursts):
+    day = traffic(bursts=bursts)
+    for begin, end in ((0, 14_400), (1800.5, 1812.0), (3500, 7300), (7300, 9000), (9e4, 9.1e4)):
+        assert day.times(begin, end).tolist() == [a.at_s for a in day.arrivals(begin, end)]
+
+
 def test_seeds_differ_and_repeat():
     assert list(traffic(seed=1).arrivals(0, 999)) == list(traffic(seed=1).arrivals(0, 999))
     assert list(traffic(seed=1).arrivals(0, 999)) != list(traffic(seed=2).arrivals(0, 999))
