@@ -44,6 +44,7 @@ enum {
     ALONE = 8,   /* tokens that are embedded before a thread team has woken */
     ROWS = 132,  /* rows that share an unpacked chunk: a multiple of every TILE, and half of a
                     step of 256, which two threads then halve instead of exchanging it */
+    FEW = 4096,  /* values of x that one thread turns into integers for all */
 };
 
 /* --- weights ----------------------------------------------------------------------- */
@@ -294,6 +295,8 @@ int evewatch_linear(const Weight *w, const float *x, const float *bias, const fl
     ptrdiff_t each = w->bits ? 0 : gathered_floats(t, g.k);
     if (scratch_floats < evewatch_linear_scratch(w, t, threads)) return ROOM;
     quantised q = w->bits ? integer_carve(w, scratch, t) : (quantised){0};
+    int alone = w->bits && t * g.k <= FEW; /* sooner done than others are waited for */
+    for (ptrdiff_t row = 0; alone && row < t; row++) quantise_row(w, x + row * g.k, q, row);
     share shares[threads];
     for (int i = 0; i < threads; i++)
         shares[i] = (share){all * i / threads, all * (i + 1) / threads};
@@ -302,7 +305,7 @@ int evewatch_linear(const Weight *w, const float *x, const float *bias, const fl
         int me = omp_get_thread_num();
         float *gathered = each ? scratch + me * each : NULL;
         ptrdiff_t gathered_row = -1;
-        if (w->bits) {
+        if (w->bits && !alone) {
 #pragma omp for schedule(static)
             for (ptrdiff_t row = 0; row < t; row++) quantise_row(w, x + row * g.k, q, row);
         }

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from builders import tiny_loaded
+from builders import tiny_loaded, tiny_spec, tiny_tensors
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from kernels import dispatch
+from model_files import write_gguf
 from playbooks.measure import compare
 from playbooks.measure.arm_metrics import judge_goal
 from playbooks.measure.compare import run_compare
@@ -128,6 +129,23 @@ def test_formats_are_judged_once_and_fp16_is_the_reference():
     assert judged == ["int8_token"]
     assert [arm["quality"] for arm in report["arms"]] == ["reference", "warn", "warn"]
     assert {(row["from"], row["to"]) for row in report["overall"]} == {("a", "c")}
+
+
+def test_products_of_integers_are_one_change_on_weights_of_their_own(tmp_path):
+    spec, judged = tiny_spec(), []
+    path = write_gguf(tmp_path / "tiny.gguf", spec, tiny_tensors(spec), "Q4_1")
+
+    def quality(config):
+        judged.append((config.kv_format, config.compute))
+        return {"verdict": "pass"}
+
+    arms = (ArmSpec("floats", {"kv_format": "fp16"}), ArmSpec("integers", {"compute": "int8"}))
+    config, step = CONFIG.with_(model=str(path)), CompareStep(quick=False, quality=True)
+    report = run_compare(experiment(*arms, chain=True), config, step, quality=quality)
+    assert judged == [("fp16", "int8")]
+    assert [arm["quality"] for arm in report["arms"]] == ["reference", "pass"]
+    assert [arm["config"]["compute"] for arm in report["arms"]] == ["f32", "int8"]
+    assert report["arms"][1]["changes"] == {"compute": "int8"}
 
 
 def test_a_kept_quality_verdict_is_used_again(monkeypatch):
