@@ -167,4 +167,4 @@ def _span(span: dict[str, Any]) -> tuple[float, float]:
 def _span_words(report: dict[str, Any], span: dict[str, Any]) -> str:
     ends = [None if at is None else _label(report, datetime.fromisoformat(at))
             for at in (span["from"], span["until"])]  # fmt: skip
-    return f"{ends[0]}–{ends[1] or 'the end'} on {span['days']} days"
+    return f"{ends[0]}–{ends[1] or 'the end'} on {span['days']} of {report['days']} days"

@@ -133,7 +133,8 @@ class Forecasts:
 
     def _made(self, view: ForecastView) -> None:
         self.view, self.error = view, ""
-        self._app.notify(f"forecast: {view.sentences[0]}", timeout=10)
+        verdict = view.scenarios[0].verdict
+        self._app.notify(f"forecast: {verdict}; F shows it, the log has an entry", timeout=10)
 
     def replay(self, place: int, hour: HourView) -> None:
         """Simulate that hour of a scenario, then show it through the panels."""
@@ -153,7 +154,6 @@ class Forecasts:
 
     def _simulated(self, player: Replay) -> None:
         self._app.visit(player)
-        self._app.notify("an hour that has not come yet; F goes back", timeout=8)
 
     @property
     def at_work(self) -> str:

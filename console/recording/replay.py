@@ -44,6 +44,9 @@ class Replay(Watchable):
     Methods may be called from any thread.
     """
 
+    note = ""
+    """What it is, for who looks at it."""
+
     def __init__(self, recording: Recording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
         self.config = _config(recording.about)
@@ -109,7 +112,7 @@ class Replay(Watchable):
         position = self.position_s
         broken = self.recording.broken
         words = "" if broken is None else broken_words(broken)
-        return Playback(position, self.length_s, self._speed, self._playing, words)
+        return Playback(position, self.length_s, self._speed, self._playing, words, self.note)
 
     def play(self) -> None:
         """From the beginning again once it has ended."""

@@ -22,6 +22,8 @@ SPEED = 60.0
 class SimulatedHour(Replay):
     """Its file goes with it."""
 
+    note = "a forecast; F goes back"
+
     def __init__(self, path: Path, folder: tempfile.TemporaryDirectory[str]) -> None:
         super().__init__(Recording(path))
         self._folder = folder

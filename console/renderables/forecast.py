@@ -90,7 +90,7 @@ COLUMNS: tuple[tuple[str, int, Callable[[HourView], str]], ...] = (
     ("TTFT P99", 9, lambda h: fmt.millis(h.ttft_ms.value)),
     ("E2E P99", 9, lambda h: fmt.millis(h.e2e_ms.value)),
     ("good", 7, lambda h: fmt.percent(h.good.value)),
-    ("KV", 6, lambda h: fmt.percent(h.kv.value)),
+    ("KV", 7, lambda h: fmt.percent(h.kv.value)),
     ("needed", 7, lambda h: fmt.count(h.needed)),
 )
 HOUR_WIDTH = 9
@@ -132,16 +132,17 @@ TOTALS: tuple[tuple[str, Callable[[dict[str, Any]], Any], Callable[..., str]], .
 )
 
 
+GAP = 2
+"""Between columns of a table."""
+
+
 def what_ifs(view: ForecastView, width: int) -> list[Line]:
-    """All scenarios in columns; below, all that was said and assumed."""
-    scenarios = view.scenarios
-    rows = [
-        ["verdict", *(verdict(s).text for s in scenarios)],
-        ["replicas", *(s.replicas for s in scenarios)],
-        ["saturates", *(", ".join(s.saturations) or "never" for s in scenarios)],
-        *([name, *(_total(get(s.totals), show) for s in scenarios)] for name, get, show in TOTALS),
-    ]
-    table = Table("", [Column(""), *(Column(s.name) for s in scenarios)], rows)
+    """All scenarios in columns, with their intervals where there is room; below, all that was
+    said and assumed."""
+    rows = _side_by_side(view, intervals=True)
+    if sum(max(map(len, column)) + GAP for column in zip(*rows, strict=True)) > width:
+        rows = _side_by_side(view, intervals=False)
+    table = Table("", [Column(name) for name in rows[0]], rows[1:])
     lines = [*table_lines(table, width), BLANK, *sentences(view, width)]
     if view.notes:
         lines += [BLANK, text_line("assumed, or to be doubted", "label")]
@@ -149,9 +150,24 @@ def what_ifs(view: ForecastView, width: int) -> list[Line]:
     return lines
 
 
-def _total(block: dict[str, Any], show: Callable[..., str]) -> str:
+def _side_by_side(view: ForecastView, intervals: bool) -> list[list[str]]:
+    """The head, and a row for each figure."""
+    scenarios = view.scenarios
+    return [
+        ["", *(s.name for s in scenarios)],
+        ["verdict", *(verdict(s).text for s in scenarios)],
+        ["replicas", *(s.replicas for s in scenarios)],
+        ["saturates", *(", ".join(s.saturations) or "never" for s in scenarios)],
+        *(
+            [name, *(_total(get(s.totals), show, intervals) for s in scenarios)]
+            for name, get, show in TOTALS
+        ),
+    ]
+
+
+def _total(block: dict[str, Any], show: Callable[..., str], with_interval: bool) -> str:
     value, low, high = block["value"], block["low"], block["high"]
-    if value is None or low is None or low == high:
+    if not with_interval or value is None or low is None or low == high:
         return show(value)
     return f"{show(value)} ({show(low)}–{show(high)})"
 

@@ -16,6 +16,8 @@ class Playback:
     playing: bool
     damage: str = ""
     """Where the file is damaged, and how; it is played up to there."""
+    note: str = ""
+    """What it is, where that is not plain."""
 
     @property
     def ended(self) -> bool:
@@ -30,6 +32,8 @@ def playback_line(playback: Playback, width: int) -> Line:
         Span(f"×{playback.speed:g}  {fmt.uptime(playback.position_s)} ", "value"),
     )
     tail: Line = (Span(f" {fmt.uptime(playback.length_s)} ", "value"),)
+    if playback.note:
+        tail = (*tail, Span(f"{playback.note} ", "operator"))
     if playback.damage:
         tail = (*tail, Span(f"{ALARM} {playback.damage} ", "trouble"))
     taken = sum(len(span.text) for span in (*head, *tail))

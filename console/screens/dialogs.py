@@ -20,6 +20,8 @@ from console.renderables.lines import ALARM, BLANK, Line, Span, text_line
 
 WIDTH = 70
 """Of a dialog, its frame included."""
+MANY = 9
+"""Lines of a form, of which more stand close together: all are seen on 24 rows."""
 
 
 def paragraph(text: str, sign: str = "") -> list[Line]:
@@ -136,7 +138,8 @@ class FormScreen(ModalScreen[dict[str, str] | None]):
         self._above_view, self._note = LineView(id="above"), LineView(id="note")
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog") as frame:
+        many = len(self._entries) > MANY
+        with VerticalScroll(classes="dialog -dense" if many else "dialog") as frame:
             frame.border_title = _(self._title_text)
             frame.border_subtitle = _("ctrl+s done · esc leave")
             frame.can_focus = False

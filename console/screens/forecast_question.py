@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from checklists.tomlfile import FieldError, checked
-from console.renderables.lines import ALARM
+from console.renderables.lines import ALARM, BLANK
 from console.screens.dialogs import FormField, FormScreen, paragraph
 from console.screens.files import is_file
 from engine.errors import ConfigError
@@ -45,7 +45,8 @@ def question(texts: Texts, wrong: str = "") -> FormScreen:
     """With `texts` in its lines. `wrong`: why there is no forecast of them."""
     fields = [FormField(name, label, texts.get(name, ""), hint, _check(name))
               for name, label, hint in LINES]  # fmt: skip
-    return FormScreen("A forecast", fields, paragraph(wrong, ALARM) if wrong else paragraph(ABOVE))
+    above = paragraph(wrong, ALARM) if wrong else paragraph(ABOVE)
+    return FormScreen("A forecast", fields, [*above, BLANK])
 
 
 def step_of(texts: Texts) -> ForecastStep:

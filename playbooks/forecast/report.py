@@ -189,8 +189,12 @@ def _verdict(report: dict[str, Any], scenario: dict[str, Any]) -> str:
     missed = list(_missed(report, scenario))
     if missed:
         found += f"; missed {', '.join(missed[:MOST_SPANS])}"
-        found += f" and {len(missed) - MOST_SPANS} times more" if len(missed) > MOST_SPANS else ""
+        found += _more(len(missed) - MOST_SPANS)
     return found
+
+
+def _more(count: int) -> str:
+    return "" if count <= 0 else " and once more" if count == 1 else f" and {count} times more"
 
 
 def _missed(report: dict[str, Any], scenario: dict[str, Any]) -> Iterator[str]:

@@ -191,3 +191,13 @@ def test_at_a_url_its_own_fit_is_taken(home):
         forecast_of(step, EngineConfig(), reach)
     a_fit(max_batch=3).save(url_path("http://there:8000"))
     assert forecast_of(step, EngineConfig(), reach).config.max_batch == 3
+
+
+async def test_all_lines_and_what_is_wrong_are_seen_on_24_rows(home, clock, texts):
+    running = Running(clock, home)
+    running.context = running.app.run_test(size=(80, 24), notifications=True)
+    async with running as c:
+        await c.press("n")
+        await fill(c, texts | {"days": "0"})
+        await c.until(lambda: "days: expected above 0, got 0" in c.screen)
+        assert all(f"│ {label} " in c.screen for _, label, _ in LINES)

@@ -82,7 +82,7 @@ async def test_an_hour_is_played_through_the_panels_and_f_leads_back(home, clock
         shown = app.bridge.poll()
         assert shown.batch.cap == 4 and shown.source.state is SourceState.LIVE
         assert shown.queue.requests_total > 300
-        assert "‖ ×60  00:20:01" in c.screen
+        assert "‖ ×60  00:20:01" in c.screen and "a forecast; F goes back" in c.screen
         await c.press("plus")
         await c.until(lambda: "this is a recording" in c.screen)
         await c.press("F")

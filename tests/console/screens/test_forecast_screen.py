@@ -209,3 +209,17 @@ def test_what_is_not_known_is_no_zero():
     report["smallest"] = None
     row = plain(drawn.hour_row(view_of(report, "").scenarios[0].hours[0], 100))
     assert row.count("–") >= 3 and "0 %" not in row
+
+
+def test_what_ifs_have_intervals_where_they_fit_and_whole_figures_where_not():
+    view = view_of(forecast_report(), "")
+    wide, narrow = (plain_text(drawn.what_ifs(view, width)) for width in (116, 50))
+    assert "(" in wide.split("\n\n")[0] and "(" not in narrow.split("\n\n")[0]
+    assert "on 6 of 8 days" in wide
+    assert [line.split()[:2] for line in narrow.splitlines()[1:3]] == [
+        ["verdict", "✗"], ["replicas", "1"],
+    ]  # fmt: skip
+
+
+def plain_text(lines):
+    return "\n".join(plain(line).rstrip() for line in lines)
