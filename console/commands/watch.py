@@ -88,7 +88,7 @@ def watch(
             keeping(
                 alerts,
                 lambda: _snapshots(watched),
-                lambda message: output.note(message.line),
+                (lambda message: output.note(message.line)) if headless else (lambda _: None),
                 promised,
                 watched.services,
             )

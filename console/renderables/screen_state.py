@@ -9,7 +9,7 @@ from enum import StrEnum
 from console.history import History
 from console.renderables.lines import Field
 from console.renderables.playback import Playback
-from engine.snapshot import Snapshot, SourceState
+from engine.snapshot import Event, Snapshot, SourceState
 from playbooks.objectives.budget import Budget
 
 
@@ -40,6 +40,8 @@ class ScreenState:
     """The playbook that runs, and how far it is."""
     budgets: tuple[Budget, ...] = ()
     """Of the objectives, for what is shown; empty where none are set."""
+    alerts: tuple[Event, ...] = ()
+    """What the watchkeeper told, the newest last."""
 
     @property
     def watched(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ INTERVAL_S = 1.0
 PATIENCE_S = 15.0
 """At the end, for what is still to be delivered."""
 SAVE_EVERY_S = 60.0
+TOLD_KEPT = 50
 Targets = Callable[[], Mapping[str, Snapshot]]
 Services = Callable[[], Mapping[str, Sequence[str]]]
 
@@ -55,6 +57,8 @@ class Watchkeeper:
         self.ways, self.book, self._services = list(ways), book, services
         self._saved = 0.0
         """When the book was, Unix s."""
+        self.told: deque[Message] = deque(maxlen=TOLD_KEPT)
+        """The newest messages, for a screen; from any thread."""
         self._file = None if alerts is None else alerts.path
         self._targets, self._tell = targets, tell
         self._silences = silences or Silences()
@@ -126,6 +130,7 @@ class Watchkeeper:
         for message in messages:
             for way in self.ways:
                 way.put(message)
+            self.told.append(message)
             self._tell(message)
             try:
                 OptLog().append(record_of(message))

@@ -8,6 +8,7 @@ from console.app import build_app
 from console.renderables.screen_state import EnginePhase
 from engine.observing.objectives import Objective
 from engine.simulated.demo import DemoEngine
+from playbooks.alerts.file import load
 from playbooks.alerts.watchkeeper import Watchkeeper
 from playbooks.objectives.book import Book
 from playbooks.objectives.file import Objectives
@@ -82,3 +83,19 @@ async def test_the_stages_stay_a_key_away(clock, tmp_path):
         await pilot.press("escape")
         await settle(pilot, app)
         assert "⁸ Budget" in text_of(app) and "⁵" not in text_of(app)
+
+
+async def test_alerts_are_events(clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "home"))
+    file = tmp_path / "alerts.toml"
+    file.write_text(
+        'group = "1s"\n[[rules]]\nname = "busy"\nfield = "batch.running"\nabove = 0\nlasts = "2s"\n'
+    )
+    app, _ = opened(clock, tmp_path, None)
+    engine = app.bridge.engine
+    app.keeper = Watchkeeper(load(file, {}), (), lambda: {"demo": engine.snapshot()})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await lived(app, app.keeper, clock, pilot, 10)
+        await pilot.press("6")
+        await settle(pilot, app)
+        assert "▲ warning firing: busy: batch.running above 0: demo" in text_of(app)
