@@ -9,7 +9,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual.events import Key
 from textual.message import Message
+from textual.widgets import Input
 
 from console import themes
 from console.actions import Scope, method_of
@@ -140,6 +142,14 @@ class Console(LiveControls, RecordingControls):
         self.call_after_refresh(self.tick)
         if hasattr(self.bridge.engine, "fleet"):
             self.call_after_refresh(self.action_show_fleet)
+
+    def on_key(self, event: Key) -> None:
+        """Letters that were typed before a line of input had the keyboard are that line's, which
+        itself lets none through to here."""
+        line = self.focused
+        if isinstance(line, Input) and event.is_printable and event.character is not None:
+            event.prevent_default()
+            line.call_later(line.insert_text_at_cursor, event.character)  # once it has the keyboard
 
     # numbers
 

@@ -225,8 +225,12 @@ class KvState:
     """1 − largest free run / free, for contiguous allocation of the same trace."""
     shadow_map: str | None = None
     """Like page_map, of that allocation: s taken, f free; None as `page_owners`."""
+    prefix_queried_total: int | None = None
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits_total: int | None = None
+    """Those found in it."""
     prefix_hit_ratio: float | None = None
-    """Prompt tokens found in the prefix cache over those looked up."""
+    """The second over the first; some engines tell only this."""
     evictions_total: int | None = None
 
 

@@ -103,6 +103,7 @@ class ListScreen(PaneScreen, Generic[T]):
     @on(Input.Submitted, "#filter")
     def _filter_kept(self) -> None:
         self.set_focus(None)
+        self.set_class(bool(self.filter.value), "-filtering")
 
     def action_filter_rows(self) -> None:
         self.add_class("-filtering")

@@ -256,7 +256,7 @@ class Observer:
             largest_fit_tokens=min(pool.available * pool.page_tokens, longest),
             shadow_largest_fit_tokens=min(shadow.largest_fit, longest),
             shadow_fragmentation=shadow.fragmentation,
-            prefix_hit_ratio=_hit_ratio(pool.index),
+            **_prefix(pool.index),
             evictions_total=pool.evictions,
             **(self._page_details() if now < self._pages_until else {}),
         )
@@ -309,10 +309,15 @@ def _distinct_tokens(scheduler: Scheduler) -> int:
     return scheduler.tokens_in_cache - (pool.references - pool.used) * pool.page_tokens
 
 
-def _hit_ratio(index: PrefixIndex | None) -> float | None:
-    if index is None or not index.queried_tokens:
-        return None
-    return index.hit_tokens / index.queried_tokens
+def _prefix(index: PrefixIndex | None) -> dict[str, Any]:
+    if index is None:
+        return {}
+    queried, hits = index.queried_tokens, index.hit_tokens
+    return {
+        "prefix_queried_total": queried,
+        "prefix_hits_total": hits,
+        "prefix_hit_ratio": hits / queried if queried else None,
+    }
 
 
 def _requests(scheduler: Scheduler, now: int) -> tuple[RequestRow, ...]:

@@ -167,10 +167,10 @@ def _gauge_ruling(series: GaugeSeries, plan: CanaryPlan) -> Ruling:
         return Ruling("memory", RuleVerdict.PASS, f"{series.name} does not grow", numbers)
     left = series.limit - series.values[-1]
     runs_out = numbers["runs_out_s"] = max(left / slope.estimate, 0.0)
-    why = (
-        f"{series.name} grows by {slope.estimate * 3600:.3g} {series.unit}/h and "
-        f"{'has run out' if runs_out == 0 else f'runs out in {runs_out / 3600:.2g} h'}"
-    )
+    hours, grows = runs_out / 3600, slope.estimate * 3600
+    rate = f"{grows / 2**20:,.1f} MiB/h" if series.unit == "B" else f"{grows:.1%} {series.unit}/h"
+    left_h = f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h"
+    why = f"{series.name} grows by {rate} and {f'runs out in {left_h}' if hours else 'has run out'}"
     call = RuleVerdict.ROLL_BACK if runs_out < plan.scaled(plan.horizon_s) else RuleVerdict.PASS
     return Ruling("memory", call, why, numbers)
 

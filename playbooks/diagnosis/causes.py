@@ -157,7 +157,8 @@ def _inconclusive(missing: Sequence[str]) -> Finding:
 
 
 def _healthy(looked_for: Sequence[str]) -> Finding:
-    text = f"{len(looked_for)} causes looked for, none found: {', '.join(looked_for)}"
+    count = f"{len(looked_for)} cause{'s' if len(looked_for) != 1 else ''}"
+    text = f"{count} looked for, none found: {', '.join(looked_for)}"
     return Finding(
         HEALTHY, 0.9, (text,), "nothing to do", None, "a load unlike the one that was used"
     )

@@ -71,9 +71,9 @@ def run_fit_url(
             say(note)
         limit = _words(site, engine.max_model_len)
         for rung in climb(rungs(work, engine.config.max_batch), progress):
-            since = len(site.watch.series)
-            records = rung.run(_endpoint(site, limit)).records
-            looks = site.watch.live(since)
+            with site.watch.kept() as kept:
+                records = rung.run(_endpoint(site, limit)).records
+            looks = [look for look in kept if look.source.state == "live"]
             for step in _steps(records, looks, engine.config.page_tokens):
                 log.add(*step, rung.number, rung.round)
             arrivals += lone_prompts(records)

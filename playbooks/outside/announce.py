@@ -51,8 +51,8 @@ class Announcement:
         limit = "without a time limit" if budget_s is None else f"within {budget_s / 60:.0f} min"
         once = f"at most {self.at_once} at once" if self.at_once else "as they arrive"
         late = ", more where arrivals are open and answers late" if self.open_loop else ""
-        most = (f"; up to {self.requests + self.more:,} where a step is repeated or a canary stays "
-                "undecided") if self.more else ""  # fmt: skip
+        most = f"; up to {self.requests + self.more:,} where something is repeated or takes longer"
+        most = most if self.more else ""
         notes = "".join(f"; {note}" for note in self.notes)
         return (f"will send about {self.requests:,} requests, {self.tokens:,} tokens, {limit}; "
                 f"{once}{late}{most}{notes}")  # fmt: skip

@@ -24,13 +24,26 @@ class Counters:
     ended: int | None = None
     output_tokens: int | None = None
     prompt_tokens: int | None = None
+    prefix_queried: int | None = None
+    prefix_hits: int | None = None
 
     @classmethod
     def of(cls, seen: Snapshot) -> Counters:
         if seen.source.state != "live":
             return cls()
         ended = sum(seen.finished.values()) if seen.finished else None
-        return cls(ended, seen.batch.output_tokens_total, seen.batch.prompt_tokens_total)
+        return cls(
+            ended, seen.batch.output_tokens_total, seen.batch.prompt_tokens_total,
+            seen.kv.prefix_queried_total, seen.kv.prefix_hits_total,
+        )  # fmt: skip
+
+    def hit_ratio(self, before: Counters) -> float | None:
+        """Of the prefix cache since then; None: not told, or nothing was looked up."""
+        if self.prefix_queried is None or self.prefix_hits is None:
+            return None
+        queried = self.prefix_queried - (before.prefix_queried or 0)
+        hits = self.prefix_hits - (before.prefix_hits or 0)
+        return hits / queried if queried > 0 and 0 <= hits <= queried else None
 
 
 def disagreements(

@@ -40,12 +40,12 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
     witness = site.witness()
     with site.watched(), witness or nullcontext():
         first = site.watch.look()
-        since, before = len(site.watch.series), Counters.of(first)
+        before = Counters.of(first)
         endpoint = GuardedEndpoint(site)
-        result = client.run_load(endpoint, spec, show)
-        until = len(site.watch.series)
+        with site.watch.kept() as series:
+            result = client.run_load(endpoint, spec, show)
         disagree = disagreements(before, result.records, site.watch)
-        series = site.watch.series[since:until]
+        after = Counters.of(site.watch.look())
     odd, stopped = _replicas(site, endpoint.tripped)
     if endpoint.tripped:  # what was then not sent has not failed
         result.records = [r for r in result.records if r.error != NOT_SENT]
@@ -55,6 +55,7 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         "generator_late_ms": lateness(summary),
         **({"prefix_expected": 0.0} if not spec.shared_prefix else {}),
         **from_snapshots(series),
+        "prefix_hit_ratio": after.hit_ratio(before),
         **(host_facts(witness.evidence) if witness is not None else {}),
         **site.facts(),
         "inconsistent": disagree,

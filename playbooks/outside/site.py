@@ -69,26 +69,26 @@ class UrlSite:
     @property
     def newest(self) -> Snapshot | None:
         """The latest live Snapshot, if the latest is live."""
-        last = self.watch.series[-1] if self.watch.series else None
+        last = self.watch.newest
         return last if last is not None and last.source.state == "live" else None
 
     @property
     def kind(self) -> dict[str, Any]:
         """What makes runs against it comparable; None: not told."""
-        live = self.watch.live()
+        told = self.watch.told
         return {
             "url": self.spec.base,
             "version": self.watch.version,
-            "model": live[-1].engine.model if live else None,
-            "kv_format": live[-1].kv.format if live else None,
+            "model": told.engine.model if told else None,
+            "kv_format": told.kv.format if told else None,
             "device": None,
         }
 
     def facts(self) -> Mapping[str, Any]:
         """What every step that sends requests adds to: tail, broken streams, restarts."""
-        live = self.watch.live()
+        told = self.watch.told
         return {
             **self.journal.facts(),
-            "restarts": Restarts(self.watch.restarts, self.watch.seconds) if live else None,
-            "engine": live[-1].source.engine if live else None,
+            "restarts": Restarts(self.watch.restarts, self.watch.seconds) if told else None,
+            "engine": told.source.engine if told else None,
         }

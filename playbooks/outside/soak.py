@@ -94,7 +94,7 @@ def run_soak(site: UrlSite, params: models.SoakStep, clock: StepClock) -> StepOu
         **site.facts(),
     }
     doubts = [why for why in (soak.endpoint.tripped, None if soak.answered else "no request was "
-              "answered", None if site.watch.live() else NO_PAGE) if why]  # fmt: skip
+              "answered", None if site.watch.told else NO_PAGE) if why]  # fmt: skip
     if last.others:
         doubts.append("others use the target: what is left behind cannot be told from theirs")
     report = {"served": soak.served, "answered": soak.answered,

@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from engine.remote import RemoteEngine
 
 POLL_S = 0.25
+MOST_LOOKS = 4096
+"""That one `kept` holds: of a longer while, every second look, then every fourth …"""
+
+
+class Looks(list[Snapshot]):
+    """Those of a while, evenly spread, however long it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen, self._every = 0, 1
+
+    def take(self, look: Snapshot) -> None:
+        if self._seen % self._every == 0:
+            self.append(look)
+        self._seen += 1
+        if len(self) > MOST_LOOKS:
+            del self[1::2]
+            self._every *= 2
 
 
 @dataclass
@@ -26,7 +44,9 @@ class Watch:
 
     base: str
     key: str | None = field(default=None, repr=False)
-    series: list[Snapshot] = field(default_factory=list)
+    newest: Snapshot | None = None
+    told: Snapshot | None = None
+    """The newest with numbers of its own moment."""
     restarts: int = 0
     """How often the target's counters began again."""
     seconds: float = 0.0
@@ -34,6 +54,7 @@ class Watch:
     version: str | None = None
     """Of the target, once it has told; None: not told."""
     _asked: bool = field(default=False, repr=False)
+    _keepers: list[Looks] = field(default_factory=list, repr=False)
     _engine: RemoteEngine | None = field(default=None, repr=False)
 
     @contextmanager
@@ -68,12 +89,25 @@ class Watch:
         assert self._engine is not None, "nobody watches"
         return self._engine.poll()
 
-    def live(self, since: int = 0) -> list[Snapshot]:
-        """Those with numbers of their own moment, after the first `since` looks."""
-        return [s for s in self.series[since:] if s.source.state == "live"]
+    @contextmanager
+    def kept(self) -> Iterator[Looks]:
+        """What is seen from now on, until the block is left. Inside `on` only."""
+        looks = Looks()
+        self._keepers.append(looks)
+        try:
+            yield looks
+        finally:
+            self._keepers = [kept for kept in self._keepers if kept is not looks]
 
     def _take(self, engine: RemoteEngine, begun: float, before: int) -> None:
-        self.series.append(engine.poll())
-        if not self._asked and self.series[-1].source.state == "live":
+        self.take(engine.poll())
+        if not self._asked and self.told is not None:
             self._asked, self.version = True, engine.version()
         self.restarts, self.seconds = before + engine.restarts, time.monotonic() - begun
+
+    def take(self, look: Snapshot) -> None:
+        self.newest = look
+        if look.source.state == "live":
+            self.told = look
+        for looks in self._keepers:
+            looks.take(look)

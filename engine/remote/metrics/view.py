@@ -106,6 +106,8 @@ def kv(numbers: Numbers, gauges: Mapping[str, float]) -> KvState:
         free=whole(numbers.pool_sum(lambda pool: pool.free)),
         usage=numbers.usage,
         pool_bytes=whole(numbers.pool_sum(lambda pool: pool.bytes)),
+        prefix_queried_total=whole(totals.get("cache_queries")),
+        prefix_hits_total=whole(totals.get("cache_hits")),
         prefix_hit_ratio=_share(
             _ratio(totals.get("cache_hits"), totals.get("cache_queries")), gauges.get("hit_ratio")
         ),

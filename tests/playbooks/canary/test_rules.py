@@ -147,6 +147,12 @@ def test_a_slow_leak_without_noise_is_proved_and_does_no_harm():
     assert found.numbers["runs_out_s"] > PLAN.horizon_s
 
 
+def test_a_leak_is_said_in_words():
+    rising = [1e6 * step for step in range(100)]
+    found = memory_rule([series(rising)], PLAN)
+    assert found.why == "kv grows by 573.2 MiB/h and runs out in 1.5 h"
+
+
 def test_what_warms_up_and_then_stays_is_no_leak():
     at = np.linspace(0, 600, 100)
     assert (

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.errors import ConfigError
 from forecasts import a_fit
 from playbooks.checkup.site import Site
 from playbooks.forecast.fit_file import own_path, url_path
@@ -81,8 +80,9 @@ def test_the_holiday_check_asks_it(asked):
 def test_at_a_url_its_own_fit_is_needed(asked):
     site = UrlSite("http://127.0.0.1:9")
     plain = ForecastStep(history=asked.history, lengths="fixed:20,10", days=0.05, plausible=1)
-    with pytest.raises(ConfigError, match="make one with `evewatch forecast fit --target"):
-        run_at_url(site, plain, StepClock())
+    without = run_at_url(site, plain, StepClock())
+    assert without.metrics["holds_share"] is None
+    assert "`evewatch forecast fit --target http://127.0.0.1:9/" in without.doubts[0]
     a_fit().save(url_path(site.spec.shown))
     assert run_at_url(site, plain, StepClock()).metrics["holds_share"] == 1
 

@@ -39,8 +39,7 @@ def test_an_open_loop_says_that_more_may_be_in_flight():
     assert found.requests == 20
     assert found.text(120.0) == (
         "will send about 20 requests, 300 tokens, within 2 min; as they arrive, more where "
-        "arrivals are open and answers late; up to 40 where a step is repeated or a canary stays "
-        "undecided"
+        "arrivals are open and answers late; up to 40 where something is repeated or takes longer"
     )
     assert "without a time limit" in found.text(None)
 

@@ -61,7 +61,7 @@ def test_a_queue_in_the_target_trips_it():
                                                       (8, 1, False), (None, 0, False)])  # fmt: skip
 def test_a_share_counts_the_requests_of_others(running, own, fits):
     site = UrlSite("http://h", care=Care(max_share=0.2))
-    site.watch.series.append(replace(Snapshot(), batch=BatchState(running=running)))
+    site.watch.take(replace(Snapshot(), batch=BatchState(running=running)))
     endpoint = GuardedEndpoint(site)
     endpoint._open = dict.fromkeys(range(own))
     assert endpoint._fits() is fits
@@ -131,5 +131,5 @@ def test_a_share_that_cannot_be_kept_says_why(monkeypatch):
         return str(stopped.value)
 
     assert why().startswith("stopped: http://h does not tell how many requests it runs")
-    site.watch.series.append(replace(Snapshot(), batch=BatchState(running=2)))
+    site.watch.take(replace(Snapshot(), batch=BatchState(running=2)))
     assert why() == "stopped: http://h runs too little else for a share of 20%"

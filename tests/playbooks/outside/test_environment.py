@@ -48,3 +48,17 @@ def test_a_target_that_names_no_model_says_why(monkeypatch):
     with environment._client(site) as http:
         check = environment._models(environment._get(http, "/v1/models"), site)
     assert check.evidence == "/v1/models answers 401 (bad token …)"
+
+
+@pytest.mark.parametrize(
+    ("off", "said", "verdict"),
+    [
+        (-1.2, "agrees", "pass"),
+        (0.4, "agrees", "pass"),
+        (3.0, "+3.0 s", "pass"),
+        (-7, "-7.0 s", "warn"),
+    ],
+)
+def test_a_clock_that_a_date_cannot_tell_apart_agrees(off, said, verdict):
+    check = environment._clock(off)
+    assert (check.value, check.verdict) == (said, verdict)
