@@ -13,13 +13,15 @@ from checklists.checks import walk
 from checklists.tomlfile import unknown
 from engine.errors import ConfigError
 from engine.observing.objectives import AVAILABILITY, TIMED
-from engine.snapshot import Snapshot
+from engine.snapshot import Snapshot, SourceState
 from playbooks.objectives.budget import Budget
 
 Reading = Callable[[Snapshot], float | None]
 BudgetsReading = Callable[[Sequence[Budget]], float | None]
 OBJECTIVES = "objectives"
 """`objectives.NAME.WHAT` is of the budgets of a service, and not of a Snapshot."""
+STATES = frozenset(f"source.{state.value}" for state in SourceState)
+"""1 while a target is in that state; read in every state, as nothing else is."""
 SUMS = ("finished", "ledger")
 """Tables of counts: a rule names an entry, `finished.error`, or all together, `finished`."""
 
@@ -27,6 +29,8 @@ SUMS = ("finished", "ledger")
 def reading(name: str) -> Reading:
     """How to read `name`. A switch is 0 or 1, a text 1 where there is one. Raises ConfigError."""
     table, _, entry = name.partition(".")
+    if name in STATES:
+        return lambda snapshot: float(snapshot.source.state.value == entry)
     if table in SUMS:
         return lambda snapshot: _count(getattr(snapshot, table), entry)
     known = _names()

@@ -9,12 +9,17 @@ from typing import Annotated, Any, Literal
 
 from checklists.tomlfile import STRICT, Location, TomlFile
 from engine.errors import ConfigError
-from playbooks.alerts.fields import OBJECTIVES, budgets_reading, reading
+from playbooks.alerts.causes import TABLE as CAUSES
+from playbooks.alerts.causes import causes_reading
+from playbooks.alerts.fields import OBJECTIVES, STATES, budgets_reading, reading
 from playbooks.steps.durations import seconds
 from playbooks.steps.fields import Reads
 
 Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 Severity = Literal["critical", "warning"]
+STATE, SNAPSHOT = "state", "snapshot"
+READERS = {OBJECTIVES: budgets_reading, CAUSES: causes_reading}
+"""Of fields that are not of a Snapshot."""
 SOURCE = "source"
 """The rule that is always there: an engine that does not answer, or says what nobody can read."""
 
@@ -91,7 +96,7 @@ class Rule:
     name: str
     field: str
     read: Callable[[Any], float | None]
-    """Of a Snapshot, or of the budgets of a service."""
+    """Of what `of` says."""
     limit: float
     over: bool
     """Beyond the limit is above it."""
@@ -104,9 +109,12 @@ class Rule:
     """What it is, where the field alone does not say it."""
 
     @property
-    def of_service(self) -> bool:
-        """Whether it is of the budgets of a service, and not of each engine."""
-        return self.field.startswith(f"{OBJECTIVES}.")
+    def of(self) -> str:
+        """An engine's STATE or SNAPSHOT, the CAUSES found in several, a service's OBJECTIVES."""
+        table = self.field.partition(".")[0]
+        if table in READERS:
+            return table
+        return STATE if self.field in STATES else SNAPSHOT
 
     def breached(self, value: float) -> bool:
         return value > self.limit if self.over else value < self.limit
@@ -158,10 +166,9 @@ def _rule(row: RuleToml) -> Rule:
     over = row.above is not None
     limit = row.above if row.above is not None else row.below
     assert limit is not None
-    of_service = row.field.partition(".")[0] == OBJECTIVES
-    read: Callable[[Any], float | None] = (budgets_reading if of_service else reading)(row.field)
+    reader: Any = READERS.get(row.field.partition(".")[0], reading)
     return Rule(
-        row.name, row.field, read, limit, over,
+        row.name, row.field, reader(row.field), limit, over,
         limit if row.clears is None else row.clears, seconds(row.lasts),
         None if row.change is None else seconds(row.change), row.severity, row.text,
     )  # fmt: skip

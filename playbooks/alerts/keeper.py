@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.snapshot import Snapshot, SourceState
-from playbooks.alerts.file import SOURCE, AlertsFile, Rule
+from playbooks.alerts.causes import TABLE as CAUSES
+from playbooks.alerts.causes import Causes, Diagnosis
+from playbooks.alerts.fields import OBJECTIVES
+from playbooks.alerts.file import SNAPSHOT, SOURCE, STATE, AlertsFile, Rule
 from playbooks.alerts.silences import Silence, silenced
 from playbooks.objectives.budget import Budget
 
@@ -99,8 +102,11 @@ class Keeper:
 
     def __init__(self, alerts: AlertsFile) -> None:
         self._alerts = alerts
-        self._of_engines = [rule for rule in alerts.rules if not rule.of_service]
-        self._of_services = [rule for rule in alerts.rules if rule.of_service]
+        self._rules = {
+            of: [rule for rule in alerts.rules if rule.of == of]
+            for of in (STATE, SNAPSHOT, CAUSES, OBJECTIVES)
+        }
+        self._diagnoses: dict[str, Diagnosis] = {}
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._open: dict[tuple[str, str], list[Affected]] = {}
         """Of messages that wait for others of their rule: (rule, state) → targets."""
@@ -116,9 +122,12 @@ class Keeper:
         """`services`: the budgets of each, none while none of its engines is live."""
         for name, snapshot in targets.items():
             live = self._source(name, snapshot, now)
-            self._each(self._of_engines, name, snapshot if live else None, now)
+            self._each(STATE, name, snapshot, now)
+            self._each(SNAPSHOT, name, snapshot if live else None, now)
+            if self._rules[CAUSES]:
+                self._each(CAUSES, name, self._causes(name, snapshot, live, now), now)
         for name, budgets in (services or {}).items():
-            self._each(self._of_services, name, budgets or None, now)
+            self._each(OBJECTIVES, name, budgets or None, now)
         return self._due(now)
 
     def firing(self) -> list[tuple[str, str, float]]:
@@ -143,9 +152,16 @@ class Keeper:
         self._tell(SOURCE, name, episode, turned, now)
         return live
 
-    def _each(self, rules: Iterable[Rule], name: str, seen: Any, now: float) -> None:
-        """`seen` None: it is not to be seen now."""
-        for rule in rules:
+    def _causes(self, name: str, snapshot: Snapshot, live: bool, now: float) -> Causes | None:
+        diagnosis = self._diagnoses.setdefault(name, Diagnosis())
+        if live:
+            return diagnosis.look(snapshot, now)
+        diagnosis.forget()
+        return None
+
+    def _each(self, of: str, name: str, seen: Any, now: float) -> None:
+        """All rules of that kind. `seen` None: it is not to be seen now."""
+        for rule in self._rules[of]:
             if seen is not None:
                 self._rule(rule, name, rule.read(seen), now)
             elif (episode := self._episodes.get((rule.name, name))) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError
-from engine.snapshot import BatchState, QueueState, Snapshot, Source, SourceState
+from engine.snapshot import BatchState, KvState, QueueState, Snapshot, Source, SourceState
 from playbooks.alerts.fields import reading
 from playbooks.alerts.file import AlertsFile, load
 from playbooks.alerts.keeper import Keeper, Message
@@ -209,3 +209,45 @@ def test_what_is_wrong_in_a_file_is_one_line(tmp_path, change, words):
     with pytest.raises(ConfigError, match=words) as error:
         alerts(tmp_path, FILE.replace(*change))
     assert "\n" not in str(error.value)
+
+
+STATES = """
+[[rules]]
+name = "gone"
+field = "source.unreachable"
+above = 0
+lasts = "60s"
+severity = "critical"
+[[rules]]
+name = "pages"
+field = "causes.kv_bound"
+above = 0
+lasts = "10s"
+"""
+
+
+def short_of_pages(limited: bool) -> Snapshot:
+    batch = BatchState(running=20, bound_by="kv" if limited else "queue")
+    return Snapshot(batch=batch, queue=QueueState(waiting=9 if limited else 0),
+                    kv=KvState(usage=0.99 if limited else 0.3))  # fmt: skip
+
+
+def test_a_state_of_a_target_is_a_rule_of_its_own(tmp_path):
+    keeper = Keeper(alerts(tmp_path, STATES))
+    course = [seen()] * 60 + [seen(state="unreachable")] * 40 + [seen()] * 60
+    course += [seen(state="unreachable")] * 300 + [seen(state="stale")] * 100 + [seen()] * 100
+    found = [what for what in told(keeper, course) if what[1] == "gone"]
+    assert found == [(225.0, "gone", "firing"), (525.0, "gone", "recovered")]
+
+
+def test_a_cause_that_a_diagnosis_finds_is_told_once(tmp_path):
+    keeper = Keeper(alerts(tmp_path, STATES))
+    course = [short_of_pages(False)] * 200 + [short_of_pages(True)] * 200
+    found = told(keeper, course + [short_of_pages(False)] * 200)
+    assert [what[1:] for what in found] == [("pages", "firing"), ("pages", "recovered")]
+    assert 200 < found[0][0] < 260 and 400 < found[1][0] < 460
+
+
+def test_a_cause_that_there_is_not_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"alerts.toml:10: .*did you mean 'kv_bound'"):
+        alerts(tmp_path, STATES.replace("causes.kv_bound", "causes.kv_bond"))
