@@ -40,10 +40,10 @@ def replay_of(
     path, clock = Path(folder.name) / "hour.everec", at.timestamp()
     recorder = Recorder(path, About("forecast", 1 / FRAME_S, scenario.config), lambda: clock)
     try:
-        for moment, snapshot in frames(scenario, world, begin, since(report, place, begin)):
+        seen = frames(scenario, world, begin, since(report, place, begin), tell)
+        for moment, snapshot in seen:
             clock = at.timestamp() + moment - begin
             recorder.add(snapshot)
-            tell(moment - begin, HOUR_S)
     finally:
         recorder.close()
     if not recorder.frames:

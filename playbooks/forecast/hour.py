@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +34,16 @@ def scenario_and_world(
     return asked.question.scenarios[place], World(traffic, seed=asked.step.seed)
 
 
-def frames(scenario: Scenario, world: World, begin_s: float, since_s: float) -> Iterator[Frame]:
+def frames(
+    scenario: Scenario,
+    world: World,
+    begin_s: float,
+    since_s: float,
+    tell: Callable[[float, float], object] = lambda done, total: None,
+) -> Iterator[Frame]:
     """From `begin_s` on for an hour, what a replica of the fleet publishes. Simulated from
-    `since_s` on, where a queue began to form, say, and some minutes before at least."""
+    `since_s` on, where a queue began to form, say, and some minutes before at least. `tell` is
+    told how many seconds of how many are done."""
     traffic = world.traffic
     end = min(begin_s + HOUR_S, traffic.seconds)
     start = max(min(since_s, begin_s - WARM_S), 0.0)
@@ -57,6 +64,7 @@ def frames(scenario: Scenario, world: World, begin_s: float, since_s: float) -> 
         seen = fleet.load()
         size = seen.taking + seen.starting
         operations.look(moment, fleet, seen.running + seen.waiting, size)
+        tell(moment - start, end - start)
         if moment >= begin_s:
             yield moment, _snapshot(fleet.members, scenario, begun + moment)
 

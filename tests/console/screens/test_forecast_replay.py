@@ -93,9 +93,10 @@ async def test_an_hour_is_played_through_the_panels_and_f_leads_back(home, clock
 async def test_leaving_the_screen_ends_the_simulation(home, clock, tmp_path, monkeypatch):
     goes_on, ended = Event(), Event()
 
-    def slowly(*_):
+    def slowly(*given):
         goes_on.wait()
         try:
+            given[-1](0.0, 3600.0)
             yield 0.0, Snapshot()
         finally:
             ended.set()
@@ -182,3 +183,10 @@ def test_where_no_replica_is_left_that_is_what_is_shown():
     assert states[0].state is SourceState.LIVE
     assert states[-1].state is SourceState.UNREACHABLE
     assert states[-1].reason == "no replica is left"
+
+
+def test_it_is_told_how_far_it_is_from_where_it_begins():
+    told = []
+    world = World(traffic((2.0, 2.0), slot_s=150.0))
+    list(hour.frames(a_scenario(), world, 150.0, 0.0, lambda *at: told.append(at)))
+    assert told[0] == (0.0, 300.0) and told[-1] == (300.0, 300.0)
