@@ -130,7 +130,7 @@ def _part(scenario: Scenario) -> float:
 
 
 def _processes(question: Question, workers: int | None, beside: bool) -> int:
-    """Beside this one."""
+    """Beside this one, which an engine beside it is to have for itself."""
     if workers is not None:
         return 0 if workers == 1 else workers
     if question.offered < ALONE:
