@@ -10,6 +10,7 @@ from playbooks.reports.document import Column, Document, Table, percent, plain, 
 from playbooks.reports.documents.canary import canary_document
 from playbooks.reports.documents.checklist import checklist_document
 from playbooks.reports.documents.compare import compare_document
+from playbooks.reports.documents.forecast import forecast_document
 from playbooks.reports.documents.measured import profile_document, sweep_document
 from playbooks.reports.documents.parts import doubts, host_line
 from playbooks.reports.documents.quality import quality_document
@@ -64,6 +65,8 @@ def _of_step(kind: str, found: dict[str, Any]) -> Sequence[Table]:
             return sweep_document(found).tables
         case "canary":
             return canary_document(found).tables[:2]
+        case "forecast":
+            return forecast_document(found).tables
         case "quality" if "gates" in found:  # a probe has none
             return quality_document(found).tables[:2]
         case "compare":

@@ -10,6 +10,7 @@ from playbooks.checkup.site import Site
 from playbooks.forecast.fit_file import own_path, url_path
 from playbooks.outside.forecast import run_forecast as run_at_url
 from playbooks.outside.site import UrlSite
+from playbooks.reports.documents.checks import check_document
 from playbooks.runs import spec
 from playbooks.runs.options import CheckOptions
 from playbooks.runs.outcome import StepClock
@@ -63,6 +64,8 @@ def test_its_metrics_are_those_of_its_type_and_gates_judge_them(asked, tmp_path)
             spec.read(text, Path("mine.toml")), site, CheckOptions(folder=tmp_path / verdict)
         )
         assert (report["verdict"], report["steps"][0]["verdict"]) == (verdict, verdict)
+        titles = [table.title for table in check_document(report).tables]
+        assert "forecast: in all" in titles and "forecast: by the hour" in titles
 
 
 def test_without_a_history_there_is_nothing_to_do(asked, tmp_path):
