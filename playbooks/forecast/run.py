@@ -130,13 +130,12 @@ def _part(scenario: Scenario) -> float:
 
 
 def _processes(question: Question, workers: int | None, beside: bool) -> int:
-    """Beside this one, which an engine beside it is to have for itself."""
+    """Beside this one; an engine that serves here has this one, and a core, for itself."""
     if workers is not None:
         return 0 if workers == 1 else workers
-    if question.offered < ALONE:
-        return 0
-    free = cores() - 1 if beside else cores()
-    return max(free, 1) if beside or free > 1 else 0
+    if beside:
+        return max(cores() - 1, 1)
+    return cores() if cores() > 1 and question.offered >= ALONE else 0
 
 
 @dataclass(frozen=True)

@@ -369,3 +369,21 @@ def test_a_fit_of_another_machine_is_refused(files):
     fit.save(own_path(fit.config))
     with pytest.raises(ConfigError, match="measured on another machine"):
         own_fit(fit.config)
+
+
+@pytest.mark.parametrize(("cores", "others"), [(1, 1), (2, 1), (8, 7)])
+def test_beside_an_engine_all_is_simulated_on_other_processes_that_give_way(
+    cores, others, monkeypatch
+):
+    asked = []
+
+    def results(shared, jobs, progress, processes, nice):
+        asked.append((processes, nice > 0))
+        return [job(shared) for job in jobs]
+
+    monkeypatch.setattr("playbooks.forecast.run.cores", lambda: cores)
+    monkeypatch.setattr("playbooks.forecast.run.results", results)
+    question = Question([traffic([0.5], 60.0)], [a_scenario()], smallest=False)
+    run_forecast(question, beside=True)
+    run_forecast(question)
+    assert asked == [(others, True), (0, False)]
