@@ -29,7 +29,14 @@ from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed, most_lost
 from playbooks.measure.work import EvenPreset
 from playbooks.statistics.intervals import Interval, positive_interval
-from playbooks.statistics.knee import CAP_SHARE, DOUBLING_GAIN, LEAST_POINTS, Bend, judge_knee
+from playbooks.statistics.knee import (
+    CAP_SHARE,
+    DOUBLING_GAIN,
+    LEAST_POINTS,
+    Bend,
+    KneeVerdict,
+    judge_knee,
+)
 from playbooks.steps import Progress
 from playbooks.steps.models import SweepStep
 
@@ -280,13 +287,15 @@ def judge(points: Sequence[Point], spec: SweepStep) -> SweepVerdict:
         doubts = [f"batch {p.batch}: {p.doubts}" for p in points if p.doubts is not None]
         few = len(good) < LEAST_POINTS
         return SweepVerdict(bend=found.bend, reasons=(found.reason, *(doubts if few else ())))
-    return _recommend(good, found.knee, found.bend, spec)
+    return _recommend(good, found, spec)
 
 
-def _recommend(good: Sequence[Point], found: int, bend: Bend, spec: SweepStep) -> SweepVerdict:
+def _recommend(good: Sequence[Point], verdict: KneeVerdict, spec: SweepStep) -> SweepVerdict:
     """The cap: a share of the knee, and under the objective where one is given."""
+    found, bend = verdict.knee, verdict.bend
+    assert found is not None
     cap = max(1, math.floor(CAP_SHARE * found))
-    reasons = [f"{CAP_SHARE:.0%} of the knee {found}"]
+    reasons = [f"{CAP_SHARE:.0%} of the {verdict.text}"]
     if spec.p99_objective_ms is not None:
         limit, why = largest_under(good, spec.p99_objective_ms, f"{spec.p99_of}_ms")
         reasons.append(why)

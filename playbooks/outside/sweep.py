@@ -74,7 +74,7 @@ def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> Step
         rungs = _climb(site, params, clock)
     cap = seen.cap_max or seen.cap
     counted = [rung for rung in rungs if cap is None or rung.users <= cap]
-    found, reason = _knee(counted)
+    found, note = _knee(counted)
     recommended = max(1, int(CAP_SHARE * found)) if found is not None else None
     over = cap / recommended if cap is not None and recommended is not None else None
     metrics = {
@@ -83,7 +83,6 @@ def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> Step
         "cap_over_recommended": over,
         "peak_tok_s": max(float(np.mean(rung.rates)) for rung in rungs),
     }
-    note = f"knee {found}" if found is not None else reason
     if len(counted) < len(rungs):
         note += f"; users beyond its cap of {cap} are left out"
     report = {"points": [rung.to_dict() for rung in rungs], "knee": found, "cap": cap,
@@ -115,7 +114,7 @@ def _measured(site: UrlSite, params: models.SweepStep, users: int, repeat: int, 
 
 
 def _knee(rungs: Sequence[Rung]) -> tuple[int | None, str]:
-    """Or why there is none."""
+    """And it in words, or why there is none."""
     cached = max((rung.cached for rung in rungs), default=0.0)
     if cached > CACHED_SHARE:
         return None, f"no knee: the target's prefix cache had up to {cached:.0%} of a run's prompts"
@@ -123,7 +122,7 @@ def _knee(rungs: Sequence[Rung]) -> tuple[int | None, str]:
         return None, "no knee: the load generator was the limit"
     found = judge_knee([rung.users for rung in rungs], [rung.rates for rung in rungs],
                        [rung.lost for rung in rungs])  # fmt: skip
-    return found.knee, found.reason
+    return found.knee, found.reason if found.knee is None else found.text
 
 
 def _loop(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import norm
 
-from playbooks.statistics.intervals import common_noise
+from playbooks.statistics.intervals import LEVEL, common_noise
 
 DOUBLING_GAIN = 0.15
 """The knee: the last size whose doubling still gains so much."""
@@ -19,6 +20,7 @@ TAIL_SLOPE = 0.25
 NOISE = 0.15
 """Throughput known no better than this hides the gain that is looked for."""
 LEAST_POINTS = 4
+DRAWS = 200
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,20 @@ def doubling_gain(sizes: Sequence[float], values: Sequence[float], size: float) 
     x, y = np.log2(sizes), np.log(values)
     once, twice = np.interp([math.log2(size), math.log2(size) + 1], x, y)
     return math.expm1(twice - once)
+
+
+def pooled(sizes: Sequence[float], values: Sequence[float]) -> list[float]:
+    """The curve whose doublings gain ever less, as a queue's do: where a later stretch gains more
+    than the one before, both gain what they gain together (pool adjacent violators)."""
+    x, y = np.log2(sizes), np.log(values)
+    stretches: list[tuple[float, float]] = []  # width and rise
+    for width, rise in zip(np.diff(x), np.diff(y), strict=True):
+        while stretches and stretches[-1][1] / stretches[-1][0] < rise / width:
+            before = stretches.pop()
+            width, rise = width + before[0], rise + before[1]
+        stretches.append((width, rise))
+    ends = np.cumsum([(0.0, 0.0), *stretches], axis=0)
+    return [float(value) for value in values[0] * np.exp(np.interp(x - x[0], *ends.T))]
 
 
 def knee(
@@ -83,6 +99,18 @@ class KneeVerdict:
     reason: str = ""
     """Why there is none."""
     bend: Bend | None = None
+    low: int | None = None
+    high: int | None = None
+    """Where it lies in eight of ten such measurements; no `high`: beyond what was measured."""
+
+    @property
+    def text(self) -> str:
+        """ "knee 12", and how far it is known where that is not within a half."""
+        assert self.knee is not None
+        if self.low is None or (self.high is not None and self.high <= 1.5 * self.low):
+            return f"knee {self.knee}"
+        most = f"to {self.high}" if self.high is not None else "or more"
+        return f"knee {self.knee} ({self.low} {most}, by the repeats)"
 
 
 def judge_knee(
@@ -107,13 +135,31 @@ def judge_knee(
             f"too noisy: throughput is known within {known} only, and a knee is a matter of "
             f"{DOUBLING_GAIN:.0%}",
         )
-    return _where_it_bends(sizes, [float(np.exp(np.mean(np.log(row)))) for row in rates])
+    means = [float(np.exp(np.mean(np.log(row)))) for row in rates]
+    found = _where_it_bends(sizes, means)
+    if found.knee is None:
+        return found
+    low, high = _range(sizes, means, noise)
+    return replace(found, low=low, high=high)
+
+
+def _range(sizes: Sequence[int], means: Sequence[float], noise: float) -> tuple[int, int | None]:
+    """Of eight of ten knees of curves like this one, each mean known within `noise`."""
+    chance = np.random.default_rng(0)
+    spread = math.log1p(noise) / norm.ppf((1 + LEVEL) / 2)
+    found = []
+    for shifts in chance.normal(0.0, spread, (DRAWS, len(means))):
+        one = knee(sizes, pooled(sizes, means * np.exp(shifts)))
+        found.append(math.inf if one is None else one)
+    low, high = np.quantile(found, [0.1, 0.9], method="nearest")
+    return int(low), int(high) if math.isfinite(high) else None
 
 
 def _where_it_bends(sizes: Sequence[int], values: Sequence[float]) -> KneeVerdict:
-    bend, found = segmented_fit(sizes, values), knee(sizes, values)
+    even = pooled(sizes, values)
+    bend, found = segmented_fit(sizes, values), knee(sizes, even)
     if found is None:
-        gain = values[-1] / values[-2] - 1
+        gain = even[-1] / even[-2] - 1
         return KneeVerdict(
             None,
             f"no knee up to batch {sizes[-1]}: from {sizes[-2]} to {sizes[-1]} it still gains "

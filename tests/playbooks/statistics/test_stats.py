@@ -15,7 +15,7 @@ from playbooks.statistics.intervals import (
     theil_sen,
     verdict,
 )
-from playbooks.statistics.knee import doubling_gain, knee, segmented_fit
+from playbooks.statistics.knee import doubling_gain, judge_knee, knee, pooled, segmented_fit
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 
@@ -106,6 +106,32 @@ def test_the_knee_is_the_last_size_whose_doubling_still_gains_fifteen_percent(ra
     assert found == pytest.approx(0.85 / 0.30 * ratio, rel=0.35)
     assert doubling_gain(SIZES, saturating(ratio, 1), found) >= 0.15
     assert doubling_gain(SIZES, saturating(ratio, 1), found + 1) < 0.15
+
+
+def test_a_curve_whose_doublings_gain_ever_less_stays_as_it_is():
+    assert pooled(SIZES, saturating(4, 1)) == pytest.approx(saturating(4, 1))
+
+
+def test_a_dip_and_what_makes_up_for_it_gain_what_they_gain_together():
+    """Gains of 4 and 19 % are twice 11 %: the curve has not begun to rise again."""
+    assert pooled([4, 8, 16, 32], [160, 192, 199.68, 237.62]) == pytest.approx(
+        [160, 192, 192 * math.sqrt(1.04 * 1.19), 237.62], rel=1e-4
+    )
+    gains = [1.5, 1.25, 1.04, 1.19, 1.0]
+    rates = [[rate * 0.99, rate, rate * 1.01] for rate in 100 * np.cumprod([1, *gains])]
+    found = judge_knee([1, 2, 4, 8, 16, 32], rates, [0.0] * 6)
+    assert found.knee in (3, 4)
+
+
+def test_the_knee_says_how_far_repeats_tell_it():
+    gains = [1.6, 1.25, 1.2, 1.15, 1.1, 1.0]
+    middle = 100 * np.cumprod([1, *gains])
+    sizes = [1, 2, 4, 8, 16, 32, 64]
+    sure = judge_knee(sizes, [[rate * 0.999, rate, rate * 1.001] for rate in middle], [0.0] * 7)
+    vague = judge_knee(sizes, [[rate * 0.95, rate, rate * 1.05] for rate in middle], [0.0] * 7)
+    assert sure.text == f"knee {sure.knee}"
+    assert vague.low < sure.knee < vague.high
+    assert vague.text == f"knee {vague.knee} ({vague.low} to {vague.high}, by the repeats)"
 
 
 def test_a_curve_that_has_not_bent_has_no_knee():
