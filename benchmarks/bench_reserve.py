@@ -5,7 +5,7 @@ with admission by what is known, by what is predicted, to the end that clients a
 oracle: the same look-ahead, and room to the end, with the true lengths. An output ends by itself
 where the trace's ended; only the oracles are told where.
 
-Loads are shares of what the better oracle serves when everything comes at once. Prints a table:
+Loads are shares of what the better oracle serves when everything comes at once. Prints Markdown:
 recomputed over useful tokens (tax), output tokens a second while requests arrive, and as a share
 of the better oracle's, and the time to the first token in s.
 """
@@ -105,18 +105,19 @@ def compare(path, loads, count, pages):
     own_rate = len(rows) / rows[-1][0]
     at_once = [replay(rows, arm, 1e6, pages).seconds for arm in ARMS if ARMS[arm][1]]
     capacity = len(rows) / min(at_once)
-    print(f"\n{path.name}: {len(rows)} requests, {pages} pages; "
-          f"the better oracle serves {capacity:.2f} requests/s")  # fmt: skip
-    print(f"{'load':>5} {'admission':<19}{'tax':>7}{'preempted':>10}{'output/s':>10}"
-          f"{'of oracle':>10}{'TTFT P50':>10}{'P99':>8}{'coverage':>10}")  # fmt: skip
+    print(f"\n{path.name}: the first {len(rows):,} requests, {pages} pages; the better oracle serves "
+          f"{capacity:.2f} requests/s\n")  # fmt: skip
+    heads = ("load", "admission", "tax", "preempted", "output tok/s", "of the oracle's",
+             "TTFT P50, s", "P99", "coverage")  # fmt: skip
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
     for load in loads:
         results = {arm: replay(rows, arm, load * capacity / own_rate, pages) for arm in ARMS}
         best = max(r.output_s for arm, r in results.items() if ARMS[arm][1])
         for arm, r in results.items():
             coverage = "–" if r.coverage is None else f"{r.coverage:.0%}"
-            print(f"{load:>5.2f} {arm:<19}{r.tax:>7.2%}{r.preemptions:>10}{r.output_s:>10.0f}"
-                  f"{r.output_s / best:>10.1%}{r.ttft[0]:>10.2f}{r.ttft[1]:>8.2f}"
-                  f"{coverage:>10}", flush=True)  # fmt: skip
+            print(f"| {load:.2f} | {arm} | {r.tax:.2%} | {r.preemptions:,} | {r.output_s:,.0f} | "
+                  f"{r.output_s / best:.1%} | {r.ttft[0]:.2f} | {r.ttft[1]:.2f} | {coverage} |",
+                  flush=True)  # fmt: skip
 
 
 def main():

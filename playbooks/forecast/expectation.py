@@ -22,6 +22,8 @@ from playbooks.load.mix import PRESETS
 ASSUMED_ERROR = 0.2
 """Of a day's level, as a logarithm, where the history is too short to tell."""
 ASSUMED_PATHS = 8
+MOST_ERROR = math.log(10)
+"""Of an hour, as a logarithm: a history whose level jumps says no more than that."""
 LEAST_ORIGINS = 4
 MOST_DAYS = 62.0
 
@@ -62,6 +64,12 @@ def make_outlook(
         )
     else:
         errors = _without_chance(errors, rates, bursts)
+        if np.abs(errors).max() > MOST_ERROR:
+            errors = np.clip(errors, -MOST_ERROR, MOST_ERROR)
+            notes.append(
+                "some forecasts from earlier parts of the history are off by more than a factor of "
+                f"{math.exp(MOST_ERROR):.0f}: taken as {math.exp(MOST_ERROR):.0f}"
+            )
     usual = sizes or history.sizes
     if usual is None:
         usual = PresetSizes(PRESETS["chat"])

@@ -183,11 +183,13 @@ class _Typical:
 
     def _since(self, now_s: float, count: int) -> float:
         """Since when so many requests, above 0, came."""
+        span = max(2 * count / max(self._traffic.rate(now_s), 1e-9), TICK_S)
         while now_s > 0:
-            times = self._traffic.times(max(now_s - HOUR_S, 0.0), now_s)
+            begin = max(now_s - span, 0.0)
+            times = self._traffic.times(begin, now_s)
             if len(times) >= count:
                 return float(times[-count])
-            count, now_s = count - len(times), max(now_s - HOUR_S, 0.0)
+            count, now_s, span = count - len(times), begin, 2 * span
         return 0.0
 
     # --- windows --------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def learn(rates: np.ndarray, labels: np.ndarray, weekend: Set[int]) -> Week:
     by_kind = _by_kind(shares, seen, weekend)
     own = seen / (seen + OWN)
     mixed = np.where(np.isnan(shares), by_kind, own * np.nan_to_num(shares) + (1 - own) * by_kind)
-    scale = mixed.mean()
+    scale = mixed.mean() or 1.0
     level, trend = _level(levels * scale)
     days = seen.reshape(7, DAY)
     return Week(
@@ -150,17 +150,25 @@ def _product(
     column, row = columns[known], rows[known]
     height = int(rows.max()) + 1
     by_row = np.ones(height)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for _ in range(ROUNDS):
-            expected = np.bincount(column, weight * by_row[row], width)
-            by_column = np.bincount(column, weight * value, width) / expected
-            by_row = np.bincount(row, weight * value, height) / np.bincount(
-                row, weight * by_column[column], height
-            )
-            by_row = np.where(np.isfinite(by_row), by_row, 0.0)
-    scale = float(np.nanmean(by_column)) if len(value) else 1.0
-    seen = np.bincount(row, minlength=height) > 0
-    return by_column / (scale or 1.0), np.where(seen, by_row * scale, np.nan)
+    for _ in range(ROUNDS):
+        by_column = _over(column, weight * value, weight * by_row[row], width)
+        by_row = _over(row, weight * value, weight * by_column[column], height)
+    known_columns, known_rows = (
+        np.bincount(places, minlength=size) > 0 for places, size in ((column, width), (row, height))
+    )
+    scale = float(by_column[known_columns].mean()) if len(value) else 1.0
+    return (
+        np.where(known_columns, by_column / (scale or 1.0), np.nan),
+        np.where(known_rows, by_row * scale, np.nan),
+    )
+
+
+def _over(places: np.ndarray, values: np.ndarray, expected: np.ndarray, size: int) -> np.ndarray:
+    """float [size]: the values of each place over what was expected there; of nothing, 0."""
+    whole = np.bincount(places, expected, size)
+    return np.divide(
+        np.bincount(places, values, size), whole, out=np.zeros(size), where=whole > 0
+    )
 
 
 def _unlike(rates: np.ndarray, expected: np.ndarray) -> np.ndarray:

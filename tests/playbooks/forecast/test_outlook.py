@@ -234,3 +234,29 @@ def test_what_a_short_history_cannot_tell_is_said():
 def test_refused(start, days, said):
     with pytest.raises(ConfigError, match=said):
         make_outlook(history(7), start=start, days=days)
+
+
+LITTLE = {
+    "eight days alike": [50.0] * 192,
+    "one hour": [50.0],
+    "25 hours": [50.0] * 25,
+    "nothing but one hour": [0.0] * 100 + [50.0] + [0.0] * 91,
+    "nothing after the first hour": [50.0] + [0.0] * 191,
+    "nothing but one hour in four weeks": [0.0] * 300 + [9.0] + [0.0] * 371,
+    "weekends alone": [0.0] * 120 + [50.0] * 48,
+    "a week alike": [50.0] * 168,
+    "a week of nothing, and one of much": [0.0] * 168 + [50_000.0] * 168,
+    "a week of much, and one of nothing": [50_000.0] * 168 + [0.0] * 168,
+    "every other hour": [50.0, None] * 96,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("days", [1, 9])
+@pytest.mark.parametrize("counts", LITTLE.values(), ids=LITTLE)
+def test_of_a_history_with_little_in_it_comes_an_answer(counts, days):
+    outlook = make_outlook(History("little", MONDAY, 3600.0, tuple(counts)), days=days)
+    low, high = outlook.interval()
+    assert (low <= outlook.rates).all() and (outlook.rates <= high).all()
+    most = 50 * max(count or 0 for count in counts) / 3600
+    assert all(0 <= rate <= most for day in outlook.plausible(8) for rate in day.rates)
