@@ -105,8 +105,8 @@ def compare(path, loads, count, pages):
     own_rate = len(rows) / rows[-1][0]
     at_once = [replay(rows, arm, 1e6, pages).seconds for arm in ARMS if ARMS[arm][1]]
     capacity = len(rows) / min(at_once)
-    print(f"\n{path.name}: the first {len(rows):,} requests, {pages} pages; the better oracle serves "
-          f"{capacity:.2f} requests/s\n")  # fmt: skip
+    print(f"\n{path.name}: the first {len(rows):,} requests, {pages} pages; the better oracle "
+          f"serves {capacity:.2f} requests/s\n")  # fmt: skip
     heads = ("load", "admission", "tax", "preempted", "output tok/s", "of the oracle's",
              "TTFT P50, s", "P99", "coverage")  # fmt: skip
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")

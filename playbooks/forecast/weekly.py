@@ -166,9 +166,7 @@ def _product(
 def _over(places: np.ndarray, values: np.ndarray, expected: np.ndarray, size: int) -> np.ndarray:
     """float [size]: the values of each place over what was expected there; of nothing, 0."""
     whole = np.bincount(places, expected, size)
-    return np.divide(
-        np.bincount(places, values, size), whole, out=np.zeros(size), where=whole > 0
-    )
+    return np.divide(np.bincount(places, values, size), whole, out=np.zeros(size), where=whole > 0)
 
 
 def _unlike(rates: np.ndarray, expected: np.ndarray) -> np.ndarray:
