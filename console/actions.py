@@ -21,8 +21,9 @@ CHECKLISTS, CHECKLIST = "checklists", "checklist"
 LOG, RECORD = "log", "record"
 FLEET = "fleet"
 FORECAST = "forecast"
+HANDOVER = "handover"
 LISTS = (REQUESTS, PLAYBOOKS, CHECKLISTS, CHECKLIST, LOG, FLEET, FORECAST)
-PAGES = (REQUEST, RUN, RECORD)
+PAGES = (REQUEST, RUN, RECORD, HANDOVER)
 MOVED = (*LISTS, *PAGES)
 """What rows are moved through in."""
 SCREENS = (OVERVIEW, *LISTS, *PAGES)
@@ -151,7 +152,7 @@ ACTIONS: tuple[Action, ...] = (
         ("x", "screen.cancel_run", "cancel", "Cancel the playbook that runs",
          "Cancel the playbook that runs; its report is written"),
     )),
-    *_rows((CHECKLIST, LOG, RECORD, RUN, FORECAST), rows=(
+    *_rows((CHECKLIST, LOG, RECORD, RUN, FORECAST, HANDOVER), rows=(
         ("e", "screen.export_shown", "export", "Export to a file",
          "Write what is shown here to a file"),
     )),
@@ -216,6 +217,10 @@ ACTIONS: tuple[Action, ...] = (
     *_rows(SCREENS, rows=(
         ("F", "app.show_forecast", "forecast", "Forecast",
          "Forecast: the coming days hour by hour, and what could be"),
+    )),
+    *_rows(SCREENS, rows=(
+        ("H", "app.show_handover", "handover", "Handover",
+         "Handover: one page for who comes next"),
     )),
     *_rows((OVERVIEW, PROMPT), control="cancel", rows=(
         ("ctrl+g x", "app.cancel_answer", "cancel", "Cancel the answer",

@@ -19,6 +19,7 @@ from console.bridge import Bridge, EngineLike, Load
 from console.control.conversation import Conversation
 from console.control.live import LiveControls
 from console.control.pending_changes import PendingChanges
+from console.control.surface import Watched
 from console.history import History
 from console.locale import lang
 from console.locale.lang import _
@@ -354,6 +355,19 @@ class Console(LiveControls, RecordingControls):
 
         self.come_home()
         self.go(ForecastScreen())
+
+    def action_show_handover(self) -> None:
+        from console.screens.handover import HandoverScreen
+
+        self.go(HandoverScreen())
+
+    def watched(self) -> Watched:
+        """From any thread: the budgets of each service, and each engine as it is seen now."""
+        if self.keeper is not None:
+            targets = self.keeper.targets()
+            return self.keeper.budgets(targets), targets
+        snapshot = self.bridge.poll()
+        return {}, {snapshot.engine.model or snapshot.source.target: snapshot}
 
     def action_show_fleet(self) -> None:
         from console.screens.fleet import FleetScreen

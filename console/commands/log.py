@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from console.commands.log_handover import handover
 from console.commands.options import command_options
 from console.commands.output import Output, file_format, write_text
 from console.commands.streams import say
@@ -232,6 +233,9 @@ def log_diff(
 
     _warn(reading, output)
     output.finish(diff(reading.find(a), reading.find(b)))
+
+
+log_app.command("handover")(handover)
 
 
 def _read(file: Path | None, must_exist: bool = True) -> tuple[OptLog, Reading]:

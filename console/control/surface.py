@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
@@ -14,6 +14,7 @@ from console.control.pending_changes import PendingChanges
 from console.history import History
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot
+from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog
 
 if TYPE_CHECKING:  # they load what only an open screen needs
@@ -21,6 +22,10 @@ if TYPE_CHECKING:  # they load what only an open screen needs
     from console.control.forecasts import Forecasts
     from console.control.run_manager import RunManager
     from console.recording.replay import Replay
+
+
+Watched = tuple[Mapping[str, Sequence[Budget]], Mapping[str, Snapshot]]
+"""Budgets by service, and engines as they are seen."""
 
 
 class ConsoleSurface(App[None]):
@@ -71,6 +76,9 @@ class ConsoleSurface(App[None]):
 
     def tick(self) -> None:
         """Read the latest Snapshot and draw it."""
+        raise NotImplementedError
+
+    def watched(self) -> Watched:
         raise NotImplementedError
 
     def draw(self, snapshot: Snapshot) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
 from console.locale.lang import _
 from console.renderables import format as fmt
 from console.renderables.conversation import wrap
-from console.renderables.lines import BLANK, Line, Role, Span, fit
+from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph
 from playbooks.reports.document import Table
+from playbooks.reports.documents import document
 
 GAP = 2
 LEAST_COLUMN = 6
@@ -81,3 +83,31 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], rol
         blank = Span(" " * (width - cell_len("".join(span.text for span in cell))))
         line = (*line, blank, *cell) if is_right else (*line, *cell, blank)
     return line
+
+
+def document_lines(report: dict[str, Any], width: int) -> list[Line]:
+    """A report as it reads in files: what is said first, what warns, tables, facts."""
+    doc = document(report)
+    lines = words(doc.title, width, role="title")
+    for text in doc.lead:
+        lines += words(text, width)
+    for text in doc.warnings:
+        lines += words(text, width, f"{ALARM} ", role="trouble")
+    for table in doc.tables:
+        lines += [BLANK, *_wrapped(table, width)]
+    for facts in doc.facts:
+        lines += [BLANK, *words(facts.title, width, role="title")]
+        for name, text in facts.rows:
+            lines += words(f"{name}: {text}" if name else text, width, "• ")
+    return lines
+
+
+def _wrapped(table: Table, width: int) -> list[Line]:
+    """One below the other, each row as `name: text`, where a table would cut its words."""
+    lines = words(table.title, width, role="title")
+    for row in table.texts():
+        first, *rest = zip((column.name for column in table.columns), row, strict=True)
+        lines += words(f"{first[0]} {first[1]}", width, "• ", role="value")
+        told = "; ".join(f"{name}: {text}" for name, text in rest if text and text != fmt.MISSING)
+        lines += words(told, width, "  ") if told else []
+    return lines

@@ -34,6 +34,7 @@ NAMES_OF_PLACES = {
     actions.RECORD: "One entry of the log",
     actions.FLEET: "Fleet",
     actions.FORECAST: "Forecast",
+    actions.HANDOVER: "Handover",
 }
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,11 @@ class Watchkeeper:
         self.told: deque[Message] = deque(maxlen=TOLD_KEPT)
         """The newest messages, for a screen; from any thread."""
         self._file = None if alerts is None else alerts.path
-        self._targets, self._tell = targets, tell
+        self._rules = [
+            {"name": one.name, "words": one.words, "text": one.text, "severity": one.severity}
+            for one in (alerts.rules if alerts is not None else ())
+        ]
+        self.targets, self._tell = targets, tell
         self._silences = silences or Silences()
         self._seen: dict[str, Any] | None = None
         self._stop = threading.Event()
@@ -77,6 +82,8 @@ class Watchkeeper:
         if self.keeper is not None:
             self._send(self.keeper.close(time.time()))
         self._save()
+        if self._seen is not None:
+            self._write(self._seen | dict.fromkeys(("time", "ended"), time.time()))
         left = [message for way in self.ways for message in way.close(patience_s)]
         for message in left:
             log.warning("not delivered: %s", message.line)
@@ -84,7 +91,7 @@ class Watchkeeper:
 
     def look(self, now: float) -> list[Message]:
         """Once. Never raises: who looks after engines must not end with what it cannot read."""
-        targets = self._targets()
+        targets = self.targets()
         if self.book is not None:
             self.book.look(targets)
             if now - self._saved >= SAVE_EVERY_S:
@@ -96,12 +103,12 @@ class Watchkeeper:
             self.keeper.silences = self._silences.read()
         except ConfigError as error:
             log.warning("%s", error)
-        messages = self.keeper.look(targets, now, self._budgets(targets))
+        messages = self.keeper.look(targets, now, self.budgets(targets))
         self._send(messages)
-        self._keep_state(self.keeper, now)
+        self._keep_state(self.keeper, targets, now)
         return messages
 
-    def _budgets(self, targets: Mapping[str, Snapshot]) -> dict[str, Sequence[Budget]]:
+    def budgets(self, targets: Mapping[str, Snapshot]) -> dict[str, Sequence[Budget]]:
         """Of each service; none while none of its engines is live."""
         if self.book is None:
             return {}
@@ -137,13 +144,14 @@ class Watchkeeper:
             except ConfigError as error:
                 log.warning("not in the log: %s", error)
 
-    def _keep_state(self, keeper: Keeper, now: float) -> None:
-        """For `alerts show`: written when it changes."""
+    def _keep_state(self, keeper: Keeper, targets: Mapping[str, Snapshot], now: float) -> None:
+        """For `alerts show` and a handover: written when it changes."""
         state: dict[str, Any] = {
             "schema": 1,
             "kind": "alerts",
             "file": str(self._file),
-            "targets": sorted(self._targets()),
+            "targets": {name: one.source.state.value for name, one in sorted(targets.items())},
+            "rules": self._rules,
             "firing": [
                 {"rule": rule, "target": target, "since": since}
                 for rule, target, since in keeper.firing()
@@ -153,9 +161,12 @@ class Watchkeeper:
         if state == self._seen:
             return
         self._seen = state
+        self._write(state | {"time": now, "ended": None})
+
+    def _write(self, state: Mapping[str, Any]) -> None:
         try:
             private_folder(state_path().parent)
-            replace_file(state_path(), json.dumps(state | {"time": now}, indent=1).encode())
+            replace_file(state_path(), json.dumps(state, indent=1).encode())
         except OSError as error:
             log.warning("%s: %s", state_path(), error.strerror)
 
@@ -169,6 +180,13 @@ def record_of(message: Message) -> Record:
     return Record(
         title=f"Alert {message.state}: {message.rule}",
         why=message.text or message.words,
-        how={"alert": message.id, "severity": message.severity},
+        how={
+            "alert": message.id,
+            "rule": message.rule,
+            "state": message.state,
+            "severity": message.severity,
+            "words": message.words,
+            "targets": [asdict(one) for one in message.targets],
+        },
         problems=problems if message.state == FIRING else (),
     )

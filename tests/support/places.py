@@ -5,6 +5,7 @@ from console.control.run_state import PlaybookRun
 from console.screens.checklists import ChecklistScreen, ChecklistsScreen
 from console.screens.fleet import FleetScreen
 from console.screens.forecast import ForecastScreen
+from console.screens.handover import HandoverScreen
 from console.screens.log import LogScreen, RecordScreen
 from console.screens.overview import Overview
 from console.screens.playbooks import PlaybooksScreen
@@ -27,6 +28,7 @@ SCREENS_OF = {
     actions.RECORD: RecordScreen,
     actions.FLEET: FleetScreen,
     actions.FORECAST: ForecastScreen,
+    actions.HANDOVER: HandoverScreen,
 }
 KEYS = {
     actions.OVERVIEW: (),
@@ -37,6 +39,7 @@ KEYS = {
     actions.CHECKLIST: ("c", "enter"),
     actions.LOG: ("l",),
     actions.FORECAST: ("F",),
+    actions.HANDOVER: ("H",),
 }
 
 

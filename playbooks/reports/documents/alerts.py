@@ -32,13 +32,13 @@ def alerts_document(report: dict[str, Any]) -> Document:
             [Column("rule"), Column("target"), Column("until"), Column("reason")],
             silences,
         ),
-        _budgets(report["budgets"]),
+        budget_table(report["budgets"]),
     ]  # fmt: skip
     shown = [table for table in tables if table.rows]
     return Document("Alerts", [report["verdict"]], tables=shown, rows=report["firing"])
 
 
-def _budgets(rows: list[dict[str, Any]]) -> Table:
+def budget_table(rows: list[dict[str, Any]]) -> Table:
     columns = [
         Column("engine"), Column("objective"), Column("requests", numeric=True),
         Column("missed", numeric=True), Column("spent", percent, numeric=True),
