@@ -59,12 +59,13 @@ class WayToml:
     """Where alerts go."""
 
     __pydantic_config__ = STRICT
-    kind: Literal["bell", "command", "webhook", "alertmanager"]
+    kind: Literal["bell", "command", "webhook", "alertmanager", "apprise"]
     argv: tuple[str, ...] = ()
     """Of a command: what to start; it reads the alert as JSON on its standard input."""
     url: str = ""
     secret_env: str | None = None
-    """Variable with the secret that a webhook is signed with, or Alertmanager's bearer token."""
+    """Variable with the secret that a webhook is signed with, Alertmanager's bearer token, or the
+    address of apprise's that names a chat service."""
     limit: Duration = "10s"
     """For one try."""
     severity: Severity = "warning"
@@ -73,6 +74,8 @@ class WayToml:
     def __post_init__(self) -> None:
         if self.kind == "command" and not self.argv:
             raise ConfigError('argv: a command is a list of texts, like ["notify-send", "Eve"]')
+        if self.kind == "apprise" and self.secret_env is None:
+            raise ConfigError("secret_env: apprise needs the variable that holds its address")
         to_url = self.kind in ("webhook", "alertmanager")
         if to_url and not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"url: {self.kind} needs one that begins with http:// or https://")

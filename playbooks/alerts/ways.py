@@ -1,5 +1,6 @@
-"""Ways out: a bell, a command, a webhook, Alertmanager. Each has a thread and a queue of its own:
-one that hangs delays nothing else, and nothing is dropped while the process lives.
+"""Ways out: a bell, a command, a webhook, Alertmanager, chat services. Each has a thread and a
+queue of its own: one that hangs delays nothing else, and nothing is dropped while the process
+lives.
 
 A message that may have arrived although nobody confirmed it (the time was over, the connection
 broke after it was sent) is sent again with the same id and the mark `repeat`.
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.file import WayToml
 from playbooks.alerts.keeper import FIRING, Message
 from playbooks.steps.durations import seconds
@@ -32,14 +34,6 @@ WAITS_S = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
 """After a try that failed; then the last one again and again."""
 SIGNATURE = "X-EveWatch-Signature"
 SEVERITIES = ("warning", "critical")
-
-
-class NotDelivered(Exception):
-    """`unsure`: it may have arrived."""
-
-    def __init__(self, why: str, unsure: bool = False) -> None:
-        super().__init__(why)
-        self.unsure = unsure
 
 
 class Send(Protocol):
@@ -61,6 +55,11 @@ def way_out(way: WayToml, bell: Callable[[], None], environment: Mapping[str, st
             send = Webhook(way.url, secret, limit)
         case "alertmanager":
             send = Alertmanager(way.url, secret, limit)
+        case "apprise":
+            from playbooks.alerts.chat import Apprise
+
+            chat = Apprise(secret, way.secret_env or "", limit)
+            return Way(chat.name, chat, way.severity)
     return Way(f"{way.kind} {way.url or ' '.join(way.argv)}".strip(), send, way.severity)
 
 

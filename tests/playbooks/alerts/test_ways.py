@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from engine.snapshot import QueueState, Snapshot
+from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.file import load
 from playbooks.alerts.keeper import FIRING, RECOVERED, Affected, Message
 from playbooks.alerts.watchkeeper import Watchkeeper, state_path
@@ -21,7 +22,6 @@ from playbooks.alerts.ways import (
     Alertmanager,
     Bell,
     Command,
-    NotDelivered,
     Way,
     Webhook,
     sample,
