@@ -26,7 +26,6 @@ from console.locale.lang import _
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp, UiCall
 from console.panels.panel import WIDE
 from console.recording.controls import RecordingControls
-from console.renderables import events
 from console.renderables.screen_state import EnginePhase, ScreenState
 from console.screens.base_screen import SMALLEST, BaseScreen
 from console.screens.dialogs import ConfirmScreen, ask_first
@@ -34,8 +33,7 @@ from console.screens.help import HelpScreen
 from console.screens.overview import Overview
 from console.screens.palette import ActionCommands
 from console.screens.requests import RequestsScreen
-from engine.snapshot import Event, Snapshot
-from playbooks.alerts.keeper import FIRING
+from engine.snapshot import Snapshot
 from playbooks.alerts.watchkeeper import Watchkeeper
 from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog
@@ -198,7 +196,7 @@ class Console(LiveControls, RecordingControls):
             paused=self.paused,
             running=self._runs.headline if self._runs is not None else "",
             budgets=self._budgets(),
-            alerts=self._alerts(),
+            alerts=tuple(self.keeper.told) if self.keeper is not None else (),
             recording=self.recorded,
             playback=None if self.player is None else self.player.playback,
         )
@@ -208,14 +206,6 @@ class Console(LiveControls, RecordingControls):
         book = self.keeper.book if self.keeper is not None else None
         shown = getattr(self.bridge.engine, "members", None)
         return book.budgets(shown) if book is not None else ()
-
-    def _alerts(self) -> tuple[Event, ...]:
-        """What was told, as events."""
-        told = tuple(self.keeper.told) if self.keeper is not None else ()
-        return tuple(
-            Event(m.time, events.ALERT if m.state == FIRING else events.RECOVERED, m.line)
-            for m in told
-        )
 
     # messages
 

@@ -355,7 +355,7 @@ class Event:
     """Unix seconds."""
     kind: str
     """preempt | cap | reserve | reject | error | timeout | kv_capacity | pause | config | watchdog
-    | saturation | info"""
+    | saturation | info; of a watchkeeper alert_firing | alert_recovered"""
     text: str
     count: int = 1
     """Events of this kind that this line stands for (rate-limited kinds)."""

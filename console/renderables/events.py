@@ -9,8 +9,7 @@ from console.renderables.lines import ALARM, Line, Role, Span, fit, text_line
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import Event
 
-ALERT, RECOVERED = "alert", "recovered"
-TROUBLE = frozenset({"preempt", "reject", "error", "timeout", "watchdog", ALERT})
+TROUBLE = frozenset({"preempt", "reject", "error", "timeout", "watchdog", "alert_firing"})
 
 
 def event_line(event: Event, width: int) -> Line:

@@ -42,17 +42,20 @@ class Apprise:
         return f"apprise {self._service.service_name}"
 
     def __call__(self, message: Message, repeat: bool) -> None:
-        kinds = self._library.NotifyType
-        kind = kinds.FAILURE if message.state == FIRING else kinds.SUCCESS
         with _Said() as said:
             taken = self._service.notify(
                 title=f"EveWatch: {message.rule} {message.state}",
                 body=body_of(message, repeat),
-                notify_type=kind if message.severity == "critical" or kind is kinds.SUCCESS
-                else kinds.WARNING,
-            )  # fmt: skip
+                notify_type=self._kind(message),
+            )
         if not taken:
             raise NotDelivered(f"it was not taken: {said.last or 'apprise does not say why'}", True)
+
+    def _kind(self, message: Message) -> Any:
+        kinds = self._library.NotifyType
+        if message.state != FIRING:
+            return kinds.SUCCESS
+        return kinds.FAILURE if message.severity == "critical" else kinds.WARNING
 
 
 class _Said(logging.Handler):

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
-from engine.snapshot import Snapshot, SourceState
+from engine.snapshot import Event, Snapshot, SourceState
 from playbooks.alerts.file import AlertsFile
 from playbooks.alerts.keeper import FIRING, Keeper, Message
 from playbooks.alerts.silences import Silences
@@ -58,7 +58,7 @@ class Watchkeeper:
         self.ways, self.book, self._services = list(ways), book, services
         self._saved = 0.0
         """When the book was, Unix s."""
-        self.told: deque[Message] = deque(maxlen=TOLD_KEPT)
+        self.told: deque[Event] = deque(maxlen=TOLD_KEPT)
         """The newest messages, for a screen; from any thread."""
         self._file = None if alerts is None else alerts.path
         self._rules = [
@@ -137,7 +137,7 @@ class Watchkeeper:
         for message in messages:
             for way in self.ways:
                 way.put(message)
-            self.told.append(message)
+            self.told.append(Event(message.time, f"alert_{message.state}", message.line))
             self._tell(message)
             try:
                 OptLog().append(record_of(message))

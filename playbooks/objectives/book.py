@@ -26,7 +26,7 @@ def kept_path() -> Path:
 
 
 class Book:
-    """`look` at engines from one thread, ask for their budgets from any.
+    """`look` at engines and `save` from one thread, ask for their budgets from any.
 
     Raises ConfigError where `path` holds something else.
     """
@@ -74,8 +74,7 @@ class Book:
 
     def save(self) -> None:
         """Raises OSError. What other processes have written of other engines stays."""
-        with self._lock:
-            ours = {name: self._courses[name].to_dict() for name in self._seen}
+        ours = {name: self._courses[name].to_dict() for name in self._seen}
         try:
             others = self._read()
         except ConfigError:

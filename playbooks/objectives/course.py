@@ -151,8 +151,7 @@ class Course:
             for name, one in self._last.items()
         }
         limits = [self._limits[name] for name in self._names]
-        rows = [[round(value, 3) for value in row] for row in self._rows]
-        return {"names": self._names, "limits_ms": limits, "rows": rows, "last": last}
+        return {"names": self._names, "limits_ms": limits, "rows": list(self._rows), "last": last}
 
     def resume(self, kept: dict[str, Any]) -> None:
         """Go on from `to_dict` of another process. What it counted against another limit goes.
