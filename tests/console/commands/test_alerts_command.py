@@ -37,8 +37,10 @@ def test_a_test_alert_goes_out_on_every_way(tmp_path):
 
 
 def test_a_way_that_does_not_take_it_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("console.commands.alerts.TRY_S", 1.0)
-    done = run("test", way(tmp_path, "import sys; sys.exit('full')"))
+    monkeypatch.setattr("console.commands.alerts.TRY_S", 2.0)
+    file = tmp_path / "a.toml"
+    file.write_text('[[ways]]\nkind = "command"\nargv = ["sh", "-c", "echo full >&2; exit 1"]\n')
+    done = run("test", str(file))
     assert done.exit_code == 1 and "ended with 1: full" in done.stdout
 
 
