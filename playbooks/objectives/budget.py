@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.observing.objectives import Objective
-from playbooks.objectives.course import Course, Tally
+from playbooks.objectives.course import Course, Stretch, Tally
 from playbooks.objectives.file import Objectives
 
 FAST, SLOW = "fast", "slow"
@@ -120,65 +120,64 @@ class Budget:
 
 def budgets(objectives: Objectives, courses: Sequence[Course], now: float) -> tuple[Budget, ...]:
     """Of engines that are one service: their requests together."""
-    return tuple(_budget(one, objectives, courses, now) for one in objectives.each)
+    window, begins = objectives.window_s, objectives.begins
+    first = min((c.first for c in courses if c.first is not None), default=now)
+    start = max(first, now - window) if begins is None else begins
+    end = now if begins is None else min(now, begins + window)
+    left = None if begins is None else min(window, max(0.0, start + window - now))
+    so_far = _together(courses, start, end)
+    unseen = max(0.0, end - start - so_far.seen_s)
+    parts = {
+        kind: [_together(courses, now - window * part, now) for part in (long, short)]
+        for kind, (_, long, short) in RATES.items()
+    }
+    found = []
+    for one in objectives.each:
+        bounds = next((b for c in courses if (b := c.bounds_ms(one.name)) is not None), None)
+        fast, slow = (_burn(one, kind, window, *parts[kind]) for kind in (FAST, SLOW))
+        found.append(_budget(one, window, so_far, bounds, fast, slow, left, unseen))
+    return tuple(found)
 
 
 def _budget(
-    objective: Objective, objectives: Objectives, courses: Sequence[Course], now: float
-) -> Budget:
-    window = objectives.window_s
-    first = min((c.first for c in courses if c.first is not None), default=now)
-    start = max(first, now - window) if objectives.begins is None else objectives.begins
-    end = now if objectives.begins is None else min(now, objectives.begins + window)
-    tally, seen = _counted(courses, objective.name, start, end)
-    part = min(1.0, seen / window)
-
-    def spent(missed: float) -> float | None:
-        rate = _rate(missed, tally.total, objective)
-        return None if rate is None else rate * part
-
-    fast, slow = (_burn(objective, kind, window, courses, now) for kind in (FAST, SLOW))
-    left = None if objectives.begins is None else min(window, max(0.0, start + window - now))
-    return Budget(
-        objective,
-        window,
-        tally,
-        next((b for c in courses if (b := c.bounds_ms(objective.name)) is not None), None),
-        spent(tally.missed),
-        spent(tally.least),
-        spent(tally.most),
-        fast,
-        slow,
-        _gone(spent(tally.missed), slow.over_long, window, left is None),
-        left,
-        max(0.0, end - start - seen),
+    objective: Objective, window: float, so_far: Stretch,
+    bounds_ms: tuple[float, float | None] | None,
+    fast: Burn, slow: Burn, left_s: float | None, unseen_s: float,
+) -> Budget:  # fmt: skip
+    tally, part = so_far.of(objective.name), min(1.0, so_far.seen_s / window)
+    spent, least, most = (
+        None if (rate := _rate(missed, tally.total, objective)) is None else rate * part
+        for missed in (tally.missed, tally.least, tally.most)
     )
+    gone_s = _gone(spent, slow.over_long, window, left_s is None)
+    return Budget(
+        objective, window, tally, bounds_ms, spent, least, most, fast, slow, gone_s, left_s,
+        unseen_s,
+    )  # fmt: skip
 
 
-def _burn(
-    objective: Objective, kind: str, window: float, courses: Sequence[Course], now: float
-) -> Burn:
+def _burn(objective: Objective, kind: str, window: float, lately: Stretch, now_on: Stretch) -> Burn:
     above, long, short = RATES[kind]
-    lately, seen = _counted(courses, objective.name, now - window * long, now)
-    now_on, _ = _counted(courses, objective.name, now - window * short, now)
+    over_long, over_short = lately.of(objective.name), now_on.of(objective.name)
     return Burn(
         above,
         window * long,
         window * short,
-        _rate(lately.missed, lately.total, objective),
-        _rate(now_on.missed, now_on.total, objective),
-        lately.missed,
-        min(1.0, seen / (window * long)),
+        _rate(over_long.missed, over_long.total, objective),
+        _rate(over_short.missed, over_short.total, objective),
+        over_long.missed,
+        min(1.0, lately.seen_s / (window * long)),
     )
 
 
-def _counted(
-    courses: Sequence[Course], name: str, since: float, until: float
-) -> tuple[Tally, float]:
-    """Of all together; seen is what one of them saw."""
-    stretches = [course.between(since, until) for course in courses]
-    tally = sum((one.tallies[name] for one in stretches), Tally())
-    return tally, max((one.seen_s for one in stretches), default=0.0)
+def _together(courses: Sequence[Course], since: float, until: float) -> Stretch:
+    """Seen is what one of them saw."""
+    several = [course.between(since, until) for course in courses]
+    if len(several) == 1:
+        return several[0]
+    names = several[0].tallies if several else ()
+    tallies = {name: sum((one.of(name) for one in several), Tally()) for name in names}
+    return Stretch(max((one.seen_s for one in several), default=0.0), tallies)
 
 
 def _rate(missed: float, total: float, objective: Objective) -> float | None:

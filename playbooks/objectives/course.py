@@ -54,6 +54,10 @@ class Stretch:
     seen_s: float
     tallies: dict[str, Tally]
 
+    def of(self, name: str) -> Tally:
+        """Nothing where nobody counted it."""
+        return self.tallies.get(name, Tally())
+
 
 class Course:
     """Of one engine, for objectives over a window of `window_s`."""
