@@ -27,7 +27,7 @@ def compare(
     output: Output,
     step: CompareStep,
     experiment: Annotated[
-        str | None, typer.Option(help="One that ships (owners_table), or a TOML file.")
+        str | None, typer.Option(help="One that ships (owners_table, kv_pool), or a TOML file.")
     ] = None,
     base: Annotated[
         Path | None, typer.Option(help="Settings of the first arm: a TOML file.")

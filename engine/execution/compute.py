@@ -43,7 +43,7 @@ class ModelCompute:
     @property
     def notes(self) -> list[str]:
         """What whoever starts it should know, one line each: slow kernels, odd model files."""
-        return list(dict.fromkeys([*self.backend.notes, *self.loaded.notes]))
+        return list(dict.fromkeys([*self.backend.notes, *self.loaded.notes, *self.cache.notes]))
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -1,7 +1,8 @@
 """The option matrix: what could be done, what it gains, what it risks, and how to go back.
 
 A gain is called measured only where a comparison on this machine has it; every other figure
-carries its source. Best first when sorted by gain: measured before reported.
+carries its source, and what would measure it here or why nothing can. Best first when sorted by
+gain: measured before reported.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def _row(entry: dict[str, Any], reports: list[dict[str, Any]]) -> dict[str, Any]
         "available": entry["available"],
         "gain": entry["gain"],
         "measured": measured,
+        "unmeasured": None if measured else entry["how"],
         "elsewhere": entry["elsewhere"],
         "source": entry["source"],
         "claim": "measured here" if measured else "reported elsewhere",

@@ -18,7 +18,7 @@ from playbooks.steps.models import QualityStep
 
 SCHEMA = 2
 OUTSIDE = (
-    *(limit for limit in ANSWERED if limit.metric != "second_turn"),
+    *(limit for limit in ANSWERED if limit.metric not in ("second_turn", "structure_p")),
     Limit("json_lost", "fewer answers are valid JSON", 1, 2, required=False),
     Limit("calls_lost", "fewer tool calls are valid", 1, 2, required=False),
     Limit("top_kld", "KL divergence of the top log probabilities", 0.002, 0.01, required=False),

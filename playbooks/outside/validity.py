@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.remote.answer import text_of
+from playbooks.quality.structured import without_fence
 
 Schema = Mapping[str, Any]
 """Of JSON Schema: type, enum, properties, required, items, and what these say of what is inside."""
@@ -82,8 +83,7 @@ def tool_request(case: ToolCase) -> dict[str, Any]:
 
 def valid_json(text: str, schema: Schema) -> bool:
     """The answer, or what stands in it between fences."""
-    body = text.strip().removeprefix("```json").removeprefix("```").partition("```")[0].strip()
-    return _fits_text(body, schema)
+    return _fits_text(without_fence(text), schema)
 
 
 def valid_call(choice: Mapping[str, Any]) -> bool:

@@ -52,6 +52,7 @@ def answer_all(
     limits: Sequence[int],
     batch: int = BATCH,
     done: Callable[[], None] = lambda: None,
+    stop: tuple[str, ...] = (),
 ) -> list[ModelAnswer]:
     """Serve all prompts greedily, up to `batch` at once. EngineError when one fails."""
     if not prompts:
@@ -60,7 +61,7 @@ def answer_all(
     answers = []
     with Engine(sized(config, loaded, longest, batch, CHUNK), loaded) as engine:
         streams = [
-            engine.submit(ids, SamplingParams(limit), source="quality")
+            engine.submit(ids, SamplingParams(limit, stop=stop), source="quality")
             for ids, limit in zip(prompts, limits, strict=True)
         ]
         for stream in streams:
@@ -104,9 +105,9 @@ def form(base: Sequence[ModelAnswer], other: Sequence[ModelAnswer]) -> dict[str,
     return {
         "length_change": after / before - 1 if len(pairs) >= LEAST_ANSWERS else None,
         "repetition_up": looping[0] - looping[1],
-        "repetition_p": _sign_test(*looping),
+        "repetition_p": sign_test(*looping),
         "early_end_up": early[0] - early[1],
-        "early_end_p": _sign_test(*early),
+        "early_end_p": sign_test(*early),
         "replacement_up": sum(broken(b) - broken(a) for a, b in pairs),
     }
 
@@ -116,7 +117,7 @@ def _changes(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int]:
     return sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
 
 
-def _sign_test(more: int, less: int) -> float:
+def sign_test(more: int, less: int) -> float:
     if more + less == 0:
         return 1.0
     return float(binomtest(more, more + less, alternative="greater").pvalue)

@@ -2,8 +2,8 @@
 
 The candidate's settings are held against a baseline (KV in fp16, products and weights as the file
 has them) on the golden set: teacher-forced on the baseline's own answers, greedily on the prompts,
-and on the passkey grid. All of it runs through the engine's own scheduler, pages and runner. Two
-controls run every time.
+on structured tasks and on the passkey grid. All of it runs through the engine's own scheduler,
+pages and runner. Two controls run every time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from playbooks.quality.evidence import QualityEvidence, passkey_case
 from playbooks.quality.passkey import ANSWER_TOKENS, Cell, grid
 from playbooks.quality.report import findings
 from playbooks.quality.scoring import score
+from playbooks.quality.structured import answer_tasks, structured_tasks
 from playbooks.quality.suspects import find_suspects
 from playbooks.steps import Progress
 from playbooks.steps.models import QualityStep
@@ -58,10 +59,10 @@ class QualityProgress:
     """Counts the answers, passkeys and scored texts for a progress bar."""
 
     def __init__(self, evidence: QualityEvidence, size: QualitySize, progress: Progress) -> None:
-        cases, cells = len(evidence.cases), len(evidence.cells)
+        cases, cells, tasks = len(evidence.cases), len(evidence.cells), len(evidence.tasks)
         texts = cases + len(evidence.long_cells)
         some = 2 * min(size.controls, cases) + min(size.alone, cases)
-        self._total, self._done = 2 * cases + 2 * cells + texts + some, 0
+        self._total, self._done = 2 * (cases + cells + tasks) + texts + some, 0
         self._progress = progress
 
     def tick(self) -> None:
@@ -119,7 +120,7 @@ def _named(config: EngineConfig, baseline: EngineConfig) -> str:
 def gather(
     own: Sequence[QualityCase], spec: QualityStep, size: QualitySize, loaded: LoadedModel
 ) -> QualityEvidence:
-    """The cases and passkey cells that fit into the model's context."""
+    """The cases, passkey cells and structured tasks that fit into the model's context."""
     tokenizer, limit = loaded.tokenizer, loaded.spec.max_positions
 
     def length(case: QualityCase) -> int:
@@ -143,7 +144,10 @@ def gather(
         raise ConfigError(f"quality: no golden case fits into the model's {limit} tokens")
     cells = grid(count, limit - ANSWER_TOKENS, spec.size == "quick")
     fitting: list[Cell] = [c for c in cells if length(passkey_case(c)) < limit]
-    return QualityEvidence(loaded, cases, fitting, [case.tokens(tokenizer) for case in cases])
+    asked = structured_tasks(spec.size == "quick") if spec.golden else []
+    tasks = [t for t in asked if len(t.tokens(tokenizer)) + t.max_tokens(tokenizer) < limit]
+    prompts = [case.tokens(tokenizer) for case in cases]
+    return QualityEvidence(loaded, cases, fitting, prompts, tasks)
 
 
 def converse(
@@ -164,6 +168,8 @@ def converse(
     short = [ANSWER_TOKENS] * len(cells)
     evidence.base_keys = answer_all(baseline, loaded, cells, short, done=tick)
     evidence.keys = answer_all(config, evidence.rounded, cells, short, done=tick)
+    evidence.base_structured = answer_tasks(baseline, loaded, evidence.tasks, tick)
+    evidence.structured = answer_tasks(config, evidence.rounded, evidence.tasks, tick)
     few_cases = every_nth(evidence.cases, size.turns)
     evidence.turn_differs = second_turn(config, evidence.rounded, few_cases)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.models import LoadedModel
-from playbooks.quality import answers, limits
+from playbooks.quality import answers, limits, structured
 from playbooks.quality.answers import ModelAnswer
 from playbooks.quality.cases import QualityCase, every_nth
 from playbooks.quality.controls import Control
@@ -14,6 +14,7 @@ from playbooks.quality.limits import ANSWERED, SCORED, LimitResult, judge
 from playbooks.quality.metrics import Scores, mean_interval, summarise
 from playbooks.quality.passkey import ANSWER_TOKENS, Cell
 from playbooks.quality.scoring import Text, apart
+from playbooks.quality.structured import StructuredTask
 from playbooks.quality.suspects import Suspect
 
 LONG = "long_context"
@@ -30,6 +31,7 @@ class QualityEvidence:
     cells: list[Cell]
     prompts: list[list[int]]
     """Of every case."""
+    tasks: list[StructuredTask] = field(default_factory=list)
     rounded: LoadedModel = field(init=False)
     """The candidate's: another one where it multiplies or stores its weights otherwise."""
     base: list[ModelAnswer] = field(default_factory=list)
@@ -40,6 +42,9 @@ class QualityEvidence:
     base_keys: list[ModelAnswer] = field(default_factory=list)
     """The baseline's answers on the passkey grid, one a cell."""
     keys: list[ModelAnswer] = field(default_factory=list)
+    base_structured: list[ModelAnswer] = field(default_factory=list)
+    """The baseline's answers to the structured tasks."""
+    structured: list[ModelAnswer] = field(default_factory=list)
     turn_differs: bool | None = None
     """A second chat turn with reuse is not what a fresh run says; None without any reuse."""
     texts: list[Text] = field(default_factory=list)
@@ -65,6 +70,7 @@ class QualityEvidence:
             "kept_prefix": kept,
             "kept_prefix_floor": floor,
             **answers.form(self.base, self.candidate),
+            **structured.form(self.tasks, self.base_structured, self.structured),
             "second_turn": None if self.turn_differs is None else float(self.turn_differs),
         }
 

@@ -53,6 +53,7 @@ ANSWERED = (
     Limit("length_change", "answer length, change (absolute)", 0.1, 0.1, True, required=False),
     Limit("repetition_p", "more answers loop: p of chance", 0.2, 0.05),
     Limit("early_end_p", "more answers end early: p of chance", 0.2, 0.05),
+    Limit("structure_p", "fewer structured answers are valid: p", 0.2, 0.05, required=False),
     Limit("replacement_up", "more answers with U+FFFD", 0, 1),
     Limit("second_turn", "second turn differs with reuse", 0, 1, required=False),
 )
@@ -60,7 +61,9 @@ ANSWERED = (
 
 MAGNITUDE = ("ppl_change", "length_change")
 """Signed metrics whose size counts, not their direction."""
-HIGHER_IS_BETTER = ("top1_agreement", "first_divergence", "repetition_p", "early_end_p")
+HIGHER_IS_BETTER = (
+    "top1_agreement", "first_divergence", "repetition_p", "early_end_p", "structure_p",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ def findings(evidence: QualityEvidence) -> dict[str, Any]:
         "gates": [gate.to_dict() for gate in evidence.gates],
         "categories": _categories(evidence),
         "passkey": _passkeys(evidence),
+        "structured": _structured(evidence),
         "controls": {n: _control(c, evidence) for n, c in evidence.controls.items()},
         "suspects": [suspect.to_dict() for suspect in evidence.suspects],
         "worst": _worst(evidence),
@@ -52,6 +53,28 @@ def _passkeys(evidence: QualityEvidence) -> list[dict[str, Any]]:
         {"length": c.length, "depth": c.depth, "baseline": b, "candidate": a}
         for c, b, a in zip(evidence.cells, before, after, strict=True)
     ]
+
+
+def _structured(evidence: QualityEvidence) -> dict[str, Any]:
+    """Valid answers by kind; and those that were valid before, for a human to read."""
+    sides = zip(evidence.base_structured, evidence.structured, strict=True)
+    rows = [(task, a.text, b.text) for task, (a, b) in zip(evidence.tasks, sides, strict=True)]
+    lost = [row for row in rows if row[0].valid(row[1]) and not row[0].valid(row[2])]
+    return {
+        "kinds": [
+            {
+                "kind": kind,
+                "tasks": sum(task.kind == kind for task, *_ in rows),
+                "baseline": sum(task.kind == kind and task.valid(a) for task, a, _ in rows),
+                "candidate": sum(task.kind == kind and task.valid(b) for task, _, b in rows),
+            }
+            for kind in dict.fromkeys(task.kind for task in evidence.tasks)
+        ],
+        "lost": [
+            {"task": task.id, "right": task.answer, "baseline": a, "candidate": b}
+            for task, a, b in lost[:WORST]
+        ],
+    }
 
 
 def _control(control: Control, evidence: QualityEvidence) -> dict[str, Any]:

@@ -99,6 +99,7 @@ QUALITY: Metrics = {
     "rms_dp": "RMS change of the probability",
     "ppl_change": "relative change of perplexity",
     "passkey_misses": "passkeys missed more, of 20",
+    "structure_p": "chance of so many fewer valid structured answers; not of a URL",
     "clipped": "share of K and V that static scales clipped",
     "mixed_answers": "answers that depend on who shares the batch",
     "failed_limits": "limits of the quality check that fail",

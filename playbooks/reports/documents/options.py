@@ -16,7 +16,7 @@ def options_document(report: dict[str, Any]) -> Document:
         [[_title(r), figure(r), r["claim"], r["risk"], r["cost"]] for r in rows],
     )
     names = ("id", "title", "setting", "available", "gain", "claim", "elsewhere", "source",
-             "risk", "risk_note", "cost", "cost_note", "rollback")  # fmt: skip
+             "unmeasured", "risk", "risk_note", "cost", "cost_note", "rollback")  # fmt: skip
     full = Table(
         "Options in full",
         [Column("figure"), *(Column(name.replace("_", " ")) for name in names)],
@@ -32,7 +32,7 @@ def _title(row: dict[str, Any]) -> str:
 
 
 def _words(row: dict[str, Any]) -> str:
-    source = "" if row["measured"] else f" Figure: {row['source']}."
+    source = "" if row["measured"] else f" Figure: {row['source']}; here: {row['unmeasured']}."
     return (
         f"{row['title']} ({row['setting']}). {row['gain']}. Risk: {row['risk_note']}. "
         f"Cost: {row['cost_note']}. Back: {row['rollback']}.{source}"

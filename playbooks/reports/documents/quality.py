@@ -19,9 +19,12 @@ def quality_document(report: dict[str, Any]) -> Document:
             f"{report['cases']} cases, {report['positions']:,} positions, "
             f"{report['seconds']:.0f} s"
         ],
-        tables=[_gates(report), _categories(report), _controls(report)],
+        tables=[_gates(report), _categories(report), *_structured(report), _controls(report)],
         facts=[*map(_worst, report["worst"]), Facts("", verdict_of(report))],
-        sentences=[_suspect(s) for s in report["suspects"]],
+        sentences=[
+            *map(_lost, report["structured"]["lost"]),
+            *map(_suspect, report["suspects"]),
+        ],
         rows=report["gates"],
     )
 
@@ -64,6 +67,21 @@ def _categories(report: dict[str, Any]) -> Table:
     rows = [[category.replace("_", " "), *(row[name] for name in names)]
             for category, row in report["categories"].items()]  # fmt: skip
     return Table("Categories", columns, rows)
+
+
+def _structured(report: dict[str, Any]) -> list[Table]:
+    columns = [Column("structured output"), Column("tasks", whole, True),
+               Column("valid before", whole, True), Column("valid now", whole, True)]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [row["kind"].replace("_", " "), row["tasks"], row["baseline"], row["candidate"]]
+        for row in report["structured"]["kinds"]
+    ]
+    return [Table("Structured output", columns, rows)] if rows else []
+
+
+def _lost(task: dict[str, Any]) -> str:
+    said, right = (one_line(task[key], ANSWER_SHOWN) for key in ("candidate", "right"))
+    return f"no longer valid: {task['task']}: {said}; right: {right}"
 
 
 def _controls(report: dict[str, Any]) -> Table:

@@ -193,6 +193,18 @@ def test_the_cache_keeps_the_calibrated_channels_in_hp(tmp_path):
     assert engine.cache.layers[1].outliers.tolist() == [[3, 3 + HALF, -1, -1], [-1] * 4]
 
 
+def test_four_bits_of_k_say_what_they_cost_without_a_calibration(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
+    (note,) = tiny_engine(kv_format="k4v4").cache.notes
+    assert "evewatch model calibrate" in note and "\n" not in note
+    engine = tiny_engine(kv_format="k4v4")
+    assert note in engine.compute.notes and note in (engine.compute.facts.note or "")
+    assert tiny_engine(kv_format="k8v4").cache.notes == []
+    make().save(tmp_path / "c.json")
+    calibrated = tiny_engine(kv_format="k4v4", calibration=str(tmp_path / "c.json"))
+    assert calibrated.cache.notes == []
+
+
 def test_clipped_values_are_counted_and_raise_an_alarm(tmp_path):
     make(flat(1e-3)).save(tmp_path / "c.json")  # far too small for what the model writes
     engine = tiny_engine(kv_format="int8_static", calibration=str(tmp_path / "c.json"))

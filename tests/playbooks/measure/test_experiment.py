@@ -2,7 +2,9 @@
 
 import pytest
 
+from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.execution.kv_cache import hp_blocks, layout_for
 from playbooks.measure.experiment import (
     ArmSpec,
     Experiment,
@@ -36,6 +38,21 @@ def test_the_owners_table_is_one_change_after_another():
     assert found.size.repeats * found.size.rate_requests >= 100  # or there is no P99
     assert (found.work.prompt_mean, found.work.output_mean, found.size.scale) == (512, 256, 0.25)
     assert found.longest(found.size) == 1024
+
+
+def test_the_finer_formats_have_a_pool_for_a_third_of_the_requests():
+    found = find_experiment("kv_pool")
+    found.check_single_changes()
+    settings = [found.settings(i) for i in range(3)]
+    assert [s["kv_format"] for s in settings] == ["int8_channel", "k8v4", "k4v4"]
+    assert [found.rival(i) for i in (1, 2)] == [0, 0]
+    layouts = [layout_for(EngineConfig(**s), 3, 64) for s in settings]
+    memory = found.kv_rows * found.longest(found.size) * layouts[0].fp16_bytes_per_token
+    slabs, _ = hp_blocks(layouts[0], settings[0]["max_batch"], settings[0]["token_budget"])
+    rows = [(memory - slabs * layout.slab_bytes) / layout.bytes_per_token
+            / (found.work.prompt_mean + found.work.output_mean) for layout in layouts]  # fmt: skip
+    assert rows[0] == pytest.approx(found.size.batch_requests / 3, rel=0.1)
+    assert rows[1] > 1.2 * rows[0] and rows[2] > 1.5 * rows[0]
 
 
 def test_a_file_of_ones_own(tmp_path):

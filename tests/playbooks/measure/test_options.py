@@ -27,14 +27,14 @@ def test_every_candidate_is_there_with_a_source():
     report = option_matrix(compared=[])
     assert violations(report, "options") == []
     assert set(by_id(report)) == {
-        "continuous_batching", "kv_quantisation", "dynamic_batch", "prefix_cache",
+        "continuous_batching", "kv_quantisation", "kv_four_bits", "dynamic_batch", "prefix_cache",
         "predicted_lengths",
         "operator_fusion", "integer_products", "speculative_decoding", "weight_quantisation",
     }  # fmt: skip
     for row in report["options"]:
         assert row["claim"] == "reported elsewhere"
         assert row["measured"] is None
-        assert row["source"] and row["rollback"] and row["elsewhere"]
+        assert row["source"] and row["rollback"] and row["elsewhere"] and row["unmeasured"]
 
 
 def test_what_it_looks_for_exists():
@@ -50,7 +50,7 @@ def test_a_comparison_made_here_takes_the_figures_place():
     newest = compared("policy", "static", "continuous", 2.2)
     older = compared("policy", "static", "continuous", 9.0)
     row = by_id(option_matrix(compared=[newest, older]))["continuous_batching"]
-    assert row["claim"] == "measured here"
+    assert row["claim"] == "measured here" and row["unmeasured"] is None
     assert row["measured"]["change"] == 2.2
     assert row["measured"]["experiment"] == "own"
 

@@ -78,7 +78,7 @@ def test_the_report_is_plain_json_with_the_keys_programs_read(report):
         assert key in again
     assert set(report["categories"]) == {"even", "odd"}
     assert sum(row["positions"] for row in report["categories"].values()) == report["positions"]
-    assert len(report["gates"]) == 12
+    assert len(report["gates"]) == 13
 
 
 def test_the_worst_cases_have_both_answers(report):

@@ -13,6 +13,7 @@ from playbooks.quality.controls import injected_model, plain_arm, ranges_of
 from playbooks.quality.metrics import Scores, summarise
 from playbooks.quality.passkey import filler
 from playbooks.quality.scoring import Text, score
+from playbooks.quality.structured import MAKERS, answer_tasks, form, structured_tasks
 from playbooks.quality.suspects import find_suspects
 
 pytestmark = pytest.mark.model
@@ -85,6 +86,43 @@ def test_a_scale_per_layer_breaks_and_the_channels_are_named(scored):
     for pair in PAIRS:
         named = {s.channel for s in suspects if (s.layer, s.head) == (pair.layer, pair.head)}
         assert named & set(pair.channels(64))
+
+
+def test_four_bits_stay_near_with_lanes_and_less_without(config, loaded, texts):
+    arms = [
+        QualityArm(config.with_(kv_format=fmt, outlier_channels=lanes), loaded, 256)
+        for fmt, lanes in (("k8v4", 4), ("k4v4", 4), ("k4v4", 0))
+    ]
+    scores = score(plain_arm(config, loaded, 256), arms, texts, lambda: None)
+    k8v4, k4v4, bare = (summarise(Scores.join(s))["mean_kld"] for s in scores)
+    assert k8v4 < 0.002 and k4v4 < 0.004
+    assert k8v4 < k4v4 < 0.8 * bare
+
+
+@pytest.fixture(scope="module")
+def broken(config, loaded, texts, tmp_path_factory):
+    """K so coarse that each layer has one large pair and a few steps for all others."""
+    spec = loaded.spec
+    pairs = [
+        Pair(layer, 0, int(reach[: spec.head_dim // 2].argmax()))
+        for layer, reach in enumerate(ranges_of(plain_arm(config, loaded, 256), texts).k_max[:, 0])
+    ]
+    model = injected_model(config, loaded, pairs, FACTOR)
+    found = ranges_of(plain_arm(config, model, 256), texts)
+    path = tmp_path_factory.mktemp("broken") / "c.json"
+    found.calibration("broken", model.identity, 0).save(path)
+    return config.with_(kv_format="int8_tensor", calibration=str(path)), model
+
+
+def test_structured_answers_tell_a_broken_format_from_sound_ones(config, loaded, broken):
+    asked = structured_tasks(quick=True)[::2]
+    base = answer_tasks(config.with_(kv_format="fp16"), loaded, asked)
+    valid = [task.valid(answer.text) for task, answer in zip(asked, base, strict=True)]
+    assert sum(valid) >= 0.6 * len(asked)
+    assert {task.kind for task, ok in zip(asked, valid, strict=True) if ok} == set(MAKERS)
+    k4v4 = answer_tasks(config.with_(kv_format="k4v4"), loaded, asked)
+    assert form(asked, base, k4v4)["structure_p"] >= 0.2
+    assert form(asked, base, answer_tasks(*broken, asked))["structure_p"] < 0.05
 
 
 def test_the_calibration_that_ships_is_of_the_embedded_model(loaded, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ GOOD = {
     "mean_kld": 0.0001, "p99_kld": 0.0005, "top1_agreement": 0.996, "rms_dp": 0.003,
     "ppl_change": -0.001, "passkey_misses": 0.0, "first_divergence": 0.9, "length_change": 0.02,
     "repetition_p": 1.0, "early_end_p": 1.0, "replacement_up": 0, "second_turn": 0.0,
+    "structure_p": 1.0,
 }  # fmt: skip
 ALL = SCORED + ANSWERED
 
@@ -31,14 +32,18 @@ def test_a_lossless_format_passes():
         ("first_divergence", 0.49, "fail"), ("first_divergence", 0.5, "pass"),
         ("length_change", -0.11, "fail"), ("length_change", 0.1, "pass"),
         ("repetition_p", 0.04, "fail"), ("early_end_p", 0.1, "warn"),
-        ("replacement_up", 1, "fail"), ("second_turn", 1.0, "fail"),
+        ("structure_p", 0.25, "pass"), ("structure_p", 0.125, "warn"),
+        ("structure_p", 1 / 32, "fail"), ("replacement_up", 1, "fail"),
+        ("second_turn", 1.0, "fail"),
     ],
 )  # fmt: skip
 def test_every_limit(metric, value, expected):
     assert of(metric, value) == expected
 
 
-@pytest.mark.parametrize("metric", ["passkey_misses", "second_turn", "length_change"])
+@pytest.mark.parametrize(
+    "metric", ["passkey_misses", "second_turn", "length_change", "structure_p"]
+)
 def test_what_a_model_cannot_show_is_left_out(metric):
     assert of(metric, None) == "not available"
     assert verdict(judge(GOOD | {metric: None}, ALL)) == "pass"

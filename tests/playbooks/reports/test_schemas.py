@@ -9,7 +9,8 @@ GOOD = {
     "schema": 1, "kind": "options", "sort": "id",
     "options": [{
         "id": "int8_kv", "title": "INT8 KV", "setting": "kv_format", "available": True, "gain": "x",
-        "measured": None, "elsewhere": "y", "source": "z", "claim": "reported elsewhere",
+        "measured": None, "unmeasured": "w", "elsewhere": "y", "source": "z",
+        "claim": "reported elsewhere",
         "risk": "low", "risk_level": 1, "risk_note": "", "cost": "low", "cost_level": 1,
         "cost_note": "", "rollback": "",
     }],
