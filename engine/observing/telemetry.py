@@ -273,7 +273,8 @@ class Telemetry:
             return ()
         meters = self.meters
         rows = {name: getattr(meters, name).read()[0] for name in TIMED}
-        return count(self._objectives, rows, meters.finished, meters.since)
+        finished = {FinishReason.STOP.value: 0} | meters.finished  # none so far is known to be none
+        return count(self._objectives, rows, finished, meters.since)
 
     def latency(self, now: float) -> LatencyState:
         rows = self.ended.since(now - WINDOW_S)

@@ -49,6 +49,7 @@ def handover(
         "until": now,
         "by": user(),
         "firing": firing,
+        "watched": bool(watch),
         "watched_until": watch.get("ended"),
         "engines": _engines(watch, engines or {}),
         "budgets": [
@@ -158,7 +159,10 @@ def _verdict(report: Report) -> str:
     """The first sentence: what fires, and whether a budget is in trouble."""
     firing = report["firing"]
     named = ", ".join(f"{one['rule']} at {one['target']}" for one in firing)
-    parts = [f"{len(firing)} firing: {named}" if firing else "nothing fires"]
+    nothing = (
+        "nothing fires" if report["watched"] else "nobody keeps watch: what fires is not known"
+    )
+    parts = [f"{len(firing)} firing: {named}" if firing else nothing]
     gone = [b for b in report["budgets"] if b["gone_s"] == 0]
     short = [b for b in report["budgets"] if b["lasts"] is False and b["gone_s"] != 0]
     for words, several in (("budget gone", gone), ("budget that will not last", short)):

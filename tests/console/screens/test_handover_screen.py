@@ -23,7 +23,7 @@ async def test_the_page_is_shown_and_can_be_written(clock, tmp_path, monkeypatch
     async with app.run_test(size=(100, 50)) as pilot:
         await until_shown(pilot, lambda: app.bridge.phase is EnginePhase.UP)
         await pilot.press("H")
-        await until_shown(pilot, lambda: "Nothing fires" in text_of(app))
+        await until_shown(pilot, lambda: "Nobody keeps watch" in text_of(app))
         await settle(pilot, app)
         for words in ("No alert in this time; 1 change", "what: cap: 48 → 24", "set it back",
                       "engine SmolLM2-135M", "state: live"):  # fmt: skip

@@ -50,6 +50,12 @@ def test_an_engine_of_this_process_counts_exactly():
     assert {one.since for one in (ttft, e2e, served)} == {BEGAN}
 
 
+def test_before_any_request_all_counts_are_nought():
+    assert [(one.good, one.total) for one in counting(TTFT, E2E, SERVED).objectives()] == [
+        (0, 0)
+    ] * 3
+
+
 def test_without_objectives_nothing_is_counted():
     assert counting().objectives() == ()
 

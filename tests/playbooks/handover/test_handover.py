@@ -111,8 +111,12 @@ def test_the_page_says_what_happened_what_was_done_and_what_to_do():
 
 
 def test_a_quiet_night_says_so():
-    text = as_markdown(page([]))
+    text = as_markdown(page([], watch={"firing": []}))
     assert "Nothing fires." in text and "No alert in this time; nothing was changed" in text
+
+
+def test_what_nobody_watches_is_not_known():
+    assert "Nobody keeps watch: what fires is not known." in as_markdown(page([]))
 
 
 def test_a_watch_that_ended_is_named():
