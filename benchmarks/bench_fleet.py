@@ -7,9 +7,9 @@
 `evewatch forecast run` takes them for large fleets (of one of eight days that it has the time for).
 `week`: in the shape of Azure's chat traffic, forecast from four weeks before: eight plausible
 courses with a replica lost at the busiest hour, and the smallest fleet of every hour, on all cores.
-The fit is that of `--fit`, else one like the embedded engine's on two cores. `days` takes half an
-hour of CPU time, `week` ten minutes; `--hours 6` is a first look. A machine that others use
-changes only the times.
+The fit is that of `--fit`, else one like the embedded engine's on two cores. `days` takes an hour
+and a half of CPU time, `week` a quarter of one; `--hours 6 --window 314`, as much of each hour as
+of a whole day, is a first look. A machine that others use changes only the times.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def traffic_of(rates: np.ndarray, cv: float) -> SlotTraffic:
     return SlotTraffic(MONDAY, tuple(rates.tolist()), HOUR_S, GammaGaps(cv), sizes, seed=1)
 
 
-def twice(case: Case, fit: Fit, replicas: int, hours: int) -> str:
+def twice(case: Case, fit: Fit, replicas: int, hours: int, window_s: float | None) -> str:
     """Rows of the table: the whole day beside its windows."""
     scenario = Scenario(
         case.name, fit, fit.config, replicas, losses=case.losses, scaling=case.scaling
@@ -112,7 +112,8 @@ def twice(case: Case, fit: Fit, replicas: int, hours: int) -> str:
     begin = time.process_time()
     whole = figures_of(run_whole(scenario, World(traffic), pace.able), SLO)
     middle = time.process_time()
-    sampling = sampling_of(Question([traffic] * PLACES, [scenario]), scenario, pace)
+    asked = Question([traffic] * PLACES, [scenario], window_s=window_s)
+    sampling = sampling_of(asked, scenario, pace)
     if sampling is None:
         raise SystemExit("--hours: a day so short is not sampled; give more, or more --replicas")
     parts = [
@@ -144,8 +145,8 @@ def _rows(
 
 def _pair(exact: answers.Answer, found: answers.Answer, digits: int) -> tuple[str, str, str]:
     a, b = exact["value"], found["value"]
-    assert a is not None and b is not None
     low, high = found["low"], found["high"]
+    assert a is not None and b is not None and low is not None and high is not None
     return (
         f"{a:,.{digits}f}",
         f"{b:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})",
@@ -175,14 +176,15 @@ def _clock(seconds: float) -> str:
     return f"{MONDAY + timedelta(seconds=seconds):%H:%M}"
 
 
-def days(fit: Fit, hours: int, replicas: int) -> Iterator[str]:
+def days(fit: Fit, hours: int, replicas: int, window_s: float | None) -> Iterator[str]:
     heads = ("day (simulated)", "", "TTFT P50, ms", "P99", "E2E P50", "P99", "in the objective",
              "tok/s", "replica-hours", "saturates", "CPU")  # fmt: skip
     yield "| " + " | ".join(heads) + " |"
     yield "|---" * len(heads) + "|"
     asked = cases(hours, replicas, fit.config.max_batch)
+    job = partial(twice, fit=fit, replicas=replicas, hours=hours, window_s=window_s)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        yield from pool.map(partial(twice, fit=fit, replicas=replicas, hours=hours), asked)
+        yield from pool.map(job, asked)
 
 
 # --- a week -------------------------------------------------------------------------------
@@ -236,12 +238,13 @@ def main() -> None:
     parser.add_argument("--fit", type=Path)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--replicas", type=int)
+    parser.add_argument("--window", type=float, help="seconds of each hour that are simulated")
     parser.add_argument("--out", type=Path, help="a page with marks, like docs/forecast.md")
     told = parser.parse_args()
     fit = stand_in() if told.fit is None else load(told.fit)
     lines = []
     for line in (
-        days(fit, told.hours, told.replicas or 4) if told.part == "days"
+        days(fit, told.hours, told.replicas or 4, told.window) if told.part == "days"
         else a_week(fit, told.replicas or 20)
     ):  # fmt: skip
         print(line, flush=True)

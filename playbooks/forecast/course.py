@@ -86,6 +86,30 @@ class Crew(Protocol):
     def lose(self, count: int) -> int: ...
 
 
+class HeadCount:
+    """Replicas that come and go, as numbers alone."""
+
+    def __init__(self, size: int) -> None:
+        self.now_s = 0.0
+        self._ready = [0.0] * size
+
+    def taking(self) -> int:
+        return sum(ready <= self.now_s for ready in self._ready)
+
+    def starting(self) -> int:
+        return len(self._ready) - self.taking()
+
+    def grow(self, count: int, start_s: float = 0.0) -> None:
+        self._ready += [self.now_s + start_s] * count
+
+    def shrink(self, count: int) -> None:
+        del self._ready[len(self._ready) - count :]
+
+    def lose(self, count: int) -> int:
+        del self._ready[:count]
+        return count
+
+
 class Operations:
     """What happens to a fleet's size: losses, those that come back, and the rule's moves."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from engine.errors import ConfigError
@@ -26,10 +27,12 @@ class Pace(NamedTuple):
     """Of them that then run at once, the mean."""
     alone_s: float
     """That a request takes where no other runs."""
+    chance: float = 0.0
+    """Variance over mean of how many end in a time: they are not equally long."""
 
     def times(self, speed: float) -> Pace:
         """Of an engine that is so much faster."""
-        return Pace(self.able * speed, self.full, self.alone_s / speed)
+        return self._replace(able=self.able * speed, alone_s=self.alone_s / speed)
 
     def left(self, outstanding: float, came: float, seconds: float) -> float:
         """Of so many requests, and those that come evenly meanwhile, how many have not ended
@@ -60,8 +63,9 @@ def pace_of(scenario: Scenario, traffic: Traffic) -> Pace:
         scenario, traffic,
         (one._replace(at_s=i * APART_S) for i, one in enumerate(arrivals[:ALONE])),
     )  # fmt: skip
-    ran_s = _mean(_ran_s(one) for one in served[first:last])
-    return Pace(able, max(able * ran_s, 1.0), _mean(map(_ran_s, alone)))
+    ran = [_ran_s(one) for one in served[first:last]]
+    chance = (pstdev(ran) / fmean(ran)) ** 2
+    return Pace(able, max(able * fmean(ran), 1.0), fmean(map(_ran_s, alone)), chance)
 
 
 def _served(scenario: Scenario, traffic: Traffic, arrivals: Iterable[Arrival]) -> list[Outcome]:
@@ -79,8 +83,3 @@ def _end_s(outcome: Outcome) -> float:
 
 def _ran_s(outcome: Outcome) -> float:
     return ((outcome.e2e_ms or 0.0) - (outcome.queue_ms or 0.0)) / 1e3
-
-
-def _mean(values: Iterable[float]) -> float:
-    told = list(values)
-    return sum(told) / len(told)

@@ -18,8 +18,6 @@ from playbooks.reports.text import json_values
 
 SCHEMA = 1
 MOST_SPANS = 3
-BURSTY = 1.5
-"""Variance over mean of arrivals, above which a part of an hour says little about its queues."""
 """Of hours in which the objective is missed, in one sentence."""
 KIND = "forecast"
 
@@ -46,7 +44,7 @@ def report_of(
         "smallest": smallest,
         "past_scores": list(scores),
         "assumptions": [*outlook.assumptions, *_assumptions(question, found)],
-        "warnings": _warnings(question, found, outlook),
+        "warnings": _warnings(question, found),
     }
     report["sentences"] = sentences(report)
     plain: dict[str, Any] = json_values(report)
@@ -120,13 +118,8 @@ def _assumptions(question: Question, found: Found) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _warnings(question: Question, found: Found, outlook: Outlook) -> list[str]:
+def _warnings(question: Question, found: Found) -> list[str]:
     notes = []
-    if outlook.bursts.dispersion > BURSTY and any(one is not None for one in found.samplings):
-        notes.append(
-            f"arrivals come in bursts ({outlook.bursts.label}) and only a part of each hour is "
-            "simulated: queues and the slowest requests may be far worse; --window 1h simulates all"
-        )
     rejected = sum(day.rejected for day in found.days[0])
     if rejected:
         notes.append(

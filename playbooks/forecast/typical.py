@@ -7,14 +7,15 @@ What is assumed, and `docs/forecast.md` says how far it holds:
 - Between two windows batches and caches stand still. How many requests the fleet has does not:
   those that arrive are counted one by one, and as many end as a replica's pace says. The next
   window begins with that number, the newest arrivals in its queue.
-- A request counts if its turn comes in a window: each has the same chance of that, however long it
-  waits.
+- Those whose turn comes in a window stand in for all that come (`stand_ins.py`).
 """
 
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from playbooks.forecast.course import (
     DRAIN_S,
     TICK_S,
     Course,
+    HeadCount,
     Operations,
     Scenario,
     Sender,
@@ -34,6 +36,7 @@ from playbooks.forecast.course import (
     with_ticks,
 )
 from playbooks.forecast.pace import Pace
+from playbooks.forecast.stand_ins import Moment, stand_ins
 from playbooks.forecast.traffic import Arrival
 
 NEWEST = 0.3
@@ -53,30 +56,6 @@ class Sampling:
     """Before each of them."""
     windows: int = 1
     """Of each hour, evenly over it."""
-
-
-class HeadCount:
-    """Replicas that come and go, as numbers alone."""
-
-    def __init__(self, size: int) -> None:
-        self.now_s = 0.0
-        self._ready = [0.0] * size
-
-    def taking(self) -> int:
-        return sum(ready <= self.now_s for ready in self._ready)
-
-    def starting(self) -> int:
-        return len(self._ready) - self.taking()
-
-    def grow(self, count: int, start_s: float = 0.0) -> None:
-        self._ready += [self.now_s + start_s] * count
-
-    def shrink(self, count: int) -> None:
-        del self._ready[len(self._ready) - count :]
-
-    def lose(self, count: int) -> int:
-        del self._ready[:count]
-        return count
 
 
 def run_typical(
@@ -123,24 +102,33 @@ class _Typical:
         """Of the next request, the part that has come for the simulated replicas."""
         self._windows: list[tuple[float, float]] = []
         """Spans in which requests count."""
+        self._path: list[Moment] = []
+        self._came = 0
+        """Requests since the latest look."""
+        self._random = random.Random(world.seed)
         hours = hours_of(self._traffic.seconds)
         self._course = Course(self._traffic.seconds, offered=[0.0] * hours, lost=[0.0] * hours)
 
     def course(self) -> Course:
-        part = self._sampling.windows * self._sampling.window_s / HOUR_S
-        last = [o for o in self.fleet.outcomes if _turn(o) >= self._traffic.seconds]
-        counted = [o for o in self.fleet.outcomes if self._counts(o)]
-        self._course.outcomes = counted + last[:: max(round(1 / part), 1)]
+        until = self._traffic.seconds + DRAIN_S
+        self._course.outcomes = list(stand_ins(self._simulated(), self._path, until))
         return self._course
 
-    def _counts(self, outcome: Outcome) -> bool:
-        return any(begin <= _turn(outcome) < end for begin, end in self._windows)
+    def _simulated(self) -> list[Outcome]:
+        """Those whose turn came in a window."""
+        begun = [o for o in self.fleet.outcomes if o.queue_ms is not None or o.reason != UNFINISHED]
+        turns = np.array([o.at_s + (o.queue_ms or 0.0) / 1e3 for o in begun])
+        begins, ends = np.array(self._windows).T
+        windows = np.searchsorted(begins, turns, "right") - 1
+        return list(compress(begun, (windows >= 0) & (turns < ends[windows])))
 
     # --- between windows ------------------------------------------------------------------
 
     def pass_until(self, end_s: float) -> None:
         """Let the time until then pass: the fleet's size and its requests go on, batches do not."""
         begin = now = self.fleet.now_s
+        if begin >= end_s:
+            return
         each = math.ceil(TICK_S / min(max(self._pace.alone_s / 2, LEAST_STEP_S), TICK_S))
         """Steps from look to look: a burst is over sooner than that."""
         edges = np.append(np.arange(begin, end_s, TICK_S / each), end_s)
@@ -156,6 +144,7 @@ class _Typical:
     def _offer(self, at_s: float, count: int) -> None:
         hours = self._course.offered
         hours[min(int(at_s // HOUR_S), len(hours) - 1)] += count
+        self._came += count
 
     def _go_on(self, at_s: float, came: int, seconds: float) -> None:
         self._offer(at_s, came)
@@ -164,7 +153,9 @@ class _Typical:
             self._lose(at_s, came)
             return
         each = self._pace.left(self._outstanding / taking, came / taking, seconds)
-        self._outstanding = taking * each
+        ended = self._outstanding + came - taking * each
+        chance = self._random.gauss(0.0, math.sqrt(self._pace.chance * max(ended, 0.0)))
+        self._outstanding = max(taking * each + chance, 0.0)
 
     def _split(self) -> tuple[float, float]:
         """Requests of the fleet that run, and that wait."""
@@ -251,23 +242,21 @@ class _Typical:
         lost = self._operations.look(now_s, heads, running + waiting, taking + heads.starting())
         gone = (running + waiting) * min(lost / taking, 1.0) if taking else 0.0
         self._lose(now_s, gone)
-        able = heads.taking() * self._pace.able
+        taking = heads.taking()
+        able = taking * self._pace.able
         delay = waiting / able if able else None
+        if delay is not None:
+            batches = (running + waiting) / (taking * self._pace.full)
+            self._path.append(Moment(now_s, self._came, batches, delay))
+        self._came = 0
         self._course.ticks.append(
-            Tick(now_s, heads.taking(), heads.starting(), running, waiting, kv, delay)
+            Tick(now_s, taking, heads.starting(), running, waiting, kv, delay)
         )
         return gone
 
     def _lose(self, at_s: float, count: float) -> None:
         hours = self._course.lost
         hours[min(int(at_s // HOUR_S), len(hours) - 1)] += count
-
-
-def _turn(outcome: Outcome) -> float:
-    """When it began to be served; inf: never, though it could have been."""
-    if outcome.queue_ms is not None:
-        return outcome.at_s + outcome.queue_ms / 1e3
-    return math.inf if outcome.reason == UNFINISHED else outcome.at_s
 
 
 def _fewest(scenario: Scenario) -> int:

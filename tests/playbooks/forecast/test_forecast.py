@@ -16,7 +16,6 @@ from engine.simulated.scaling import Loss, Scaling
 from forecasts import MONDAY, a_fit, a_scenario, traffic
 from playbooks.forecast import answers
 from playbooks.forecast.asked import own_fit, parse_loss, parse_scaling, scenarios_of
-from playbooks.forecast.bursts import Bursts, GammaGaps
 from playbooks.forecast.figures import CourseFigures, HourFigures, Saturation
 from playbooks.forecast.pace import Pace
 from playbooks.forecast.record import of_forecast
@@ -34,8 +33,6 @@ ABLE = 5.2
 
 class Told:
     """An outlook that is not asked for more."""
-
-    bursts: Bursts = GammaGaps()
 
     assumptions = ("told",)
 
@@ -145,11 +142,6 @@ def test_a_large_fleet_for_long_is_simulated_in_windows():
     assert violations(report, "forecast") == []
     assert any("s are simulated, of up to 4 replicas" in text for text in report["assumptions"])
     assert report["verdict"] == "holds"
-    assert not any("bursts" in text for text in report["warnings"])
-    bursty = Told()
-    bursty.bursts = GammaGaps(3.0)
-    warning = report_of(question, found, bursty)["warnings"][0]
-    assert "gamma, CV 3" in warning and "--window 1h" in warning
     assert report["scenarios"][0]["totals"]["offered"]["value"] == pytest.approx(
         40 * 3600, rel=0.01
     )
