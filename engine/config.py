@@ -15,7 +15,7 @@ import tomli
 from engine.errors import ConfigError
 
 EMBEDDED = "embedded"
-TABLES = ("engine", "objectives")
+TABLES = ("engine", "objectives", "alerts")
 """Of a file of settings."""
 KV_FORMATS = (
     "fp16", "int8_channel", "k8v4", "k4v4", "int8_token", "int8_static", "int8_tensor",

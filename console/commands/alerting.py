@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from console.commands.settings import alerts_file
+
 if TYPE_CHECKING:
     from engine.snapshot import Snapshot
     from playbooks.alerts.keeper import Message
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
 Alerts = Annotated[
     Path | None,
-    typer.Option("--alerts", help="TOML file of rules and ways out; see docs/alerts.md."),
+    typer.Option(
+        "--alerts",
+        help="TOML file of rules and ways out (docs/alerts.md); else that of evewatch.toml.",
+    ),
 ]
 
 
@@ -54,8 +59,9 @@ def keeping(
     objectives: Objectives | None = None,
     services: Services | None = None,
 ) -> Iterator[Watchkeeper | None]:
-    """Nothing without a file of alerts and without objectives. Raises ConfigError for a file that
-    is wrong, before anything runs."""
+    """Nothing without a file of alerts, given or named in evewatch.toml, and without objectives.
+    Raises ConfigError for a file that is wrong, before anything runs."""
+    path = path or alerts_file()
     if path is None and objectives is None:
         yield None
         return

@@ -75,3 +75,13 @@ def objectives(
     from playbooks.objectives.file import load
 
     return next((found for path in candidates if (found := load(path)) is not None), None)
+
+
+def alerts_file(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The file of alerts that evewatch.toml names, if it does. Raises ConfigError."""
+    own = settings_file(environment)
+    if own is None:
+        return None
+    from playbooks.alerts.file import configured
+
+    return configured(own)

@@ -14,7 +14,7 @@ from console.commands.alerting import Alerts, keeping
 from console.commands.appearance import Lang, Theme
 from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
-from console.commands.settings import objectives
+from console.commands.settings import alerts_file, objectives
 from console.commands.streams import say
 from console.exits import Exit
 from engine.errors import ConfigError
@@ -72,7 +72,7 @@ def watch(
         raise typer.Exit(Exit.PASSED if live else Exit.UNREACHABLE)
     if output.as_json or output.files:
         raise ConfigError("--json and --out need --once")
-    headless = not sys.stdout.isatty()
+    headless, alerts = not sys.stdout.isatty(), alerts or alerts_file()
     if headless and record is None and prometheus_port is None and alerts is None:
         raise ConfigError(
             "watch: needs a terminal; use --once, --alerts, --record or --prometheus-port"

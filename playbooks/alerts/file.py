@@ -95,6 +95,15 @@ class AlertsToml:
 
 
 @dataclass(frozen=True)
+class AlertsSettings:
+    """The table [alerts] of a file of settings."""
+
+    __pydantic_config__ = STRICT
+    file: str
+    """Beside the settings, where it is not a whole path."""
+
+
+@dataclass(frozen=True)
 class Rule:
     name: str
     field: str
@@ -140,6 +149,14 @@ class AlertsFile:
     source_s: float
     group_s: float
     path: Path
+
+
+def configured(settings: Path) -> Path | None:
+    """The file of alerts that a file of settings names. Raises ConfigError."""
+    file = TomlFile(settings, "settings")
+    if "alerts" not in file.data:
+        return None
+    return settings.parent / file.read(AlertsSettings, ("alerts",)).file
 
 
 def load(path: Path, environment: Mapping[str, str]) -> AlertsFile:

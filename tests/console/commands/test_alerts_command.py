@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from console.cli import app
+from console.commands.alerting import keeping
+from console.commands.settings import alerts_file, engine_config
 from engine.errors import ConfigError
 from playbooks.optlog import OptLog
 
@@ -63,3 +65,17 @@ def test_a_silence_is_kept_shown_and_logged():
 
 def test_nobody_has_kept_watch_yet():
     assert "nobody has kept watch here yet" in run("show").stdout
+
+
+def test_settings_may_name_the_file_of_alerts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert alerts_file(environment={}) is None
+    settings = tmp_path / "evewatch.toml"
+    settings.write_text('[engine]\nmax_batch = 8\n[alerts]\nfile = "a.toml"\n')
+    assert alerts_file(environment={}) == tmp_path / "a.toml"
+    assert engine_config({}, environment={}).max_batch == 8
+    with pytest.raises(ConfigError, match=r"a\.toml: cannot be read"), keeping(None, dict):
+        pass
+    settings.write_text('[alerts]\nfiel = "a.toml"\n')
+    with pytest.raises(ConfigError, match=r"evewatch.toml:2: .*did you mean 'file'"):
+        alerts_file(environment={})
