@@ -21,13 +21,13 @@ from engine.core import Engine
 from engine.models import LoadedModel
 from playbooks.load.arrivals import Closed
 from playbooks.load.client import LoadProgress
-from playbooks.load.mix import Mix, Preset, parse_mix
+from playbooks.load.mix import Mix
 from playbooks.load.record import RequestRecord
 from playbooks.load.summary import latency_block, summarize
 from playbooks.measure.compare import environment
 from playbooks.measure.trial import Trial, run_trial, warm_up
 from playbooks.measure.witnessed import host_report, less_disturbed, most_lost
-from playbooks.measure.work import EvenPreset
+from playbooks.measure.work import even_mix
 from playbooks.statistics.intervals import Interval, positive_interval
 from playbooks.statistics.knee import (
     CAP_SHARE,
@@ -170,9 +170,7 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Raises ConfigError or ModelError before anything runs, EngineError when a request fails."""
     start = time.monotonic()
-    mix: Mix = parse_mix(spec.lengths)
-    if isinstance(mix, Preset):
-        mix = EvenPreset(mix, spec.least_requests)
+    mix = even_mix(spec.lengths, spec.least_requests)
     most = spec.batches[-1]
     config = config.with_(
         max_batch=most,

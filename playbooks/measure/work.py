@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from engine.errors import ConfigError
 from playbooks.load.draws import Draw, generator
 from playbooks.load.lengths import Lognormal
-from playbooks.load.mix import Preset
+from playbooks.load.mix import Mix, Preset, parse_mix
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,12 @@ class EvenPreset:
 
     def scaled(self, prompt: float, output: float | None = None) -> EvenPreset:
         return EvenPreset(self.preset.scaled(prompt, output), self.count)
+
+
+def even_mix(lengths: str, count: int) -> Mix:
+    """As `parse_mix`, and of a preset every `count` requests in a row have the same lengths."""
+    mix = parse_mix(lengths)
+    return EvenPreset(mix, count) if isinstance(mix, Preset) else mix
 
 
 def _even(count: int, mean: float, sigma: float, most: int) -> np.ndarray:

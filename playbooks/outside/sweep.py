@@ -15,11 +15,11 @@ from engine.errors import EngineError
 from engine.observing.host import HostEvidence
 from playbooks.load import client
 from playbooks.load.arrivals import Closed
-from playbooks.load.mix import parse_mix
 from playbooks.load.prompts import derived_seed, fresh_seed
 from playbooks.load.summary import CACHED_SHARE, summarize
 from playbooks.load.workload import LoadSpec
 from playbooks.measure.witnessed import less_disturbed, most_lost
+from playbooks.measure.work import even_mix
 from playbooks.outside.care import GuardTripped
 from playbooks.outside.site import UrlSite
 from playbooks.outside.traffic import GuardedEndpoint
@@ -131,7 +131,7 @@ def _loop(
     """Raises EngineError when a request fails: such a point measures nothing."""
     count = max(params.least_requests, params.requests_per_user * users)
     spec = LoadSpec(
-        Closed(users), parse_mix(params.lengths), requests=count,
+        Closed(users), even_mix(params.lengths, params.least_requests), requests=count,
         seed=(params.seed or 0) + repeat, prompt_seed=prompt_seed,
     )  # fmt: skip
     endpoint, witness = GuardedEndpoint(site), site.witness()
