@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
-from contextlib import suppress
-from multiprocessing import get_context
+from contextlib import redirect_stderr, suppress
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -39,6 +40,8 @@ def results(
             progress(len(found), len(jobs))
         return found
     context = get_context("spawn")  # a fork of a process with threads can hang
+    with redirect_stderr(sys.__stderr__):  # a screen's has no file that a process could be given
+        resource_tracker.ensure_running()
     theirs, ours = context.Pipe(duplex=False)
     begin = (shared, theirs, nice)
     with theirs, ours, ProcessPoolExecutor(processes, context, _begin, begin) as pool:
