@@ -101,7 +101,8 @@ class KneeVerdict:
     bend: Bend | None = None
     low: int | None = None
     high: int | None = None
-    """Where it lies in eight of ten such measurements; no `high`: beyond what was measured."""
+    """Where it lies in eight of ten such measurements, whose middle one is `knee`; no `high`:
+    beyond what was measured."""
 
     @property
     def text(self) -> str:
@@ -139,20 +140,26 @@ def judge_knee(
     found = _where_it_bends(sizes, means)
     if found.knee is None:
         return found
-    low, high = _range(sizes, means, noise)
-    return replace(found, low=low, high=high)
+    low, middle, high = _range(sizes, means, noise)
+    return replace(found, knee=middle or found.knee, low=low, high=high)
 
 
-def _range(sizes: Sequence[int], means: Sequence[float], noise: float) -> tuple[int, int | None]:
-    """Of eight of ten knees of curves like this one, each mean known within `noise`."""
+def _range(
+    sizes: Sequence[int], means: Sequence[float], noise: float
+) -> tuple[int, int | None, int | None]:
+    """Of eight of ten knees of curves like this one, each mean known within `noise`, and the middle
+    one. None: beyond what was measured."""
     chance = np.random.default_rng(0)
     spread = math.log1p(noise) / norm.ppf((1 + LEVEL) / 2)
     found = []
     for shifts in chance.normal(0.0, spread, (DRAWS, len(means))):
         one = knee(sizes, pooled(sizes, means * np.exp(shifts)))
         found.append(math.inf if one is None else one)
-    low, high = np.quantile(found, [0.1, 0.9], method="nearest")
-    return int(low), int(high) if math.isfinite(high) else None
+    low, middle, high = (
+        int(q) if math.isfinite(q) else None
+        for q in np.quantile(found, [0.1, 0.5, 0.9], method="nearest")
+    )
+    return low or sizes[-1], middle, high
 
 
 def _where_it_bends(sizes: Sequence[int], values: Sequence[float]) -> KneeVerdict:
