@@ -65,6 +65,10 @@ CAUSES = (
           "counters and answers disagree", OUTSIDE),
     Cause("broken_streams", ("broken",), outside.broken_streams,
           "answers end before they are finished", OUTSIDE),
+    Cause("unstable_answers", ("repeats",), outside.unstable_answers,
+          "greedy answers are not the same twice", OUTSIDE),
+    Cause("wrong_lengths", ("lengths",), outside.wrong_lengths,
+          "answers or prompts have another length than was asked for", OUTSIDE),
     Cause("static_scale_clips", ("clipped",), trust.static_scale_clips,
           "static KV scales that do not fit the work"),
     Cause("outlier_channel_quantised", ("mean_kld", "suspects"), trust.outlier_channel,
@@ -81,6 +85,8 @@ CAUSES = (
           "the load generator was the limit, not the engine", OUTSIDE),
     Cause("failing_requests", ("refused_share",), outside.failing_requests,
           "requests are refused or answered with an error", OUTSIDE),
+    Cause("held_back", ("at_once_share",), outside.held_back,
+          "streamed answers come in one piece", OUTSIDE),
     Cause("stalls", ("tail",), outside.stalls, "a tail without load", OUTSIDE),
     Cause("replica_differs", ("odd_replicas",), outside.replica_differs,
           "one replica is not as the others", OUTSIDE),
@@ -120,9 +126,9 @@ CAUSES = (
 
 OF_HOST = tuple(cause.name for cause in CAUSES if cause.needs == ("host",))
 """Causes of the machine and not of the engine."""
-UNPLANNED = ("usual", "draft_accepted_ratio")
-"""Facts that no step sets out to measure: of runs before this one, and of drafts, where an
-engine makes them."""
+UNPLANNED = ("usual", "draft_accepted_ratio", "repeats", "lengths", "at_once_share")
+"""Facts that no step sets out to measure: of runs before this one, of drafts, where an engine
+makes them, and of what only a network and a server can do to answers."""
 
 
 def facts_needed() -> set[str]:

@@ -143,7 +143,15 @@ class Evidence:
     restarts: Restarts | None = None
     broken: Broken | None = None
     refused_share: float | None = None
-    """Of a load's requests, those that failed, broken streams not counted."""
+    """Of the requests, those that failed, broken streams not counted."""
+    lengths: tuple[str, ...] | None = None
+    """In which way answers or prompts had another length than was asked for."""
+    at_once_share: float | None = None
+    """Of the streamed answers with a course, those whose pieces all came at their end."""
+    repeats: float | None = None
+    """Of the greedy answers to a request alone, those that come again word for word."""
+    emptied: int | None = None
+    """Greedy answers without text to requests that had one at another time."""
     inconsistent: tuple[str, ...] | None = None
     """In which of its counters the target disagrees with what its clients got."""
     odd_replicas: tuple[str, ...] | None = None

@@ -11,6 +11,11 @@ from playbooks.diagnosis.seen import Deviation, Tail
 SHOWN = 4
 FAILING = 0.01
 """Of the requests: more are no chance."""
+REPEATS, EMPTIED = 0.5, 2
+"""Of the greedy answers: fewer that come again are no rounding, they are drawn. So many that are
+empty, and at another time were not, are no chance."""
+AT_ONCE = 0.5
+"""Of the streamed answers: more that come in one piece are no chance."""
 
 
 def restarted_while_watched(e: Evidence) -> Finding | None:
@@ -59,6 +64,57 @@ def broken_streams(e: Evidence) -> Finding | None:
     )
 
 
+def wrong_lengths(e: Evidence) -> Finding | None:
+    if not e.lengths:
+        return None
+    return Finding(
+        "wrong_lengths",
+        confidence(len(e.lengths), 1, 3),
+        e.lengths[:SHOWN],
+        "look for what changes requests or answers on their way: limits of a gateway, a prompt "
+        "that is cut in silence, a default that wins over max_tokens, usage that is made up",
+        None,
+        "the same requests sent to the engine itself have the lengths that were asked for",
+    )
+
+
+def unstable_answers(e: Evidence) -> Finding | None:
+    """Of requests alone: that answers depend on the batch is how many engines are."""
+    assert e.repeats is not None
+    drawn, emptied = e.repeats < REPEATS, e.emptied or 0
+    if not drawn and emptied < EMPTIED:
+        return None
+    texts = [f"{e.repeats:.0%} of the greedy answers came again word for word, one request at a "
+             f"time (limit {REPEATS:.0%})"] if drawn else []  # fmt: skip
+    if emptied >= EMPTIED:
+        texts.append(f"{emptied} answers had no text, to requests that had one at another time")
+    return Finding(
+        "unstable_answers",
+        confidence(e.repeats, REPEATS, 0.0) if drawn else confidence(emptied, EMPTIED, 6),
+        tuple(texts),
+        "see that temperature 0 reaches the engine (defaults of a gateway or of the model's "
+        "generation_config), that one model, in one version, answers at this address, and what its "
+        "log says of answers without text",
+        RESTART,
+        "the engine itself, asked the same twice with temperature 0, answers otherwise too",
+    )  # fmt: skip
+
+
+def held_back(e: Evidence) -> Finding | None:
+    assert e.at_once_share is not None
+    if e.at_once_share < AT_ONCE:
+        return None
+    return Finding(
+        "held_back",
+        confidence(e.at_once_share, AT_ONCE, 1.0),
+        (f"{e.at_once_share:.0%} of the streamed answers came in one piece at their end",),
+        "switch off buffering and compression of text/event-stream in what lies between client and "
+        "engine (nginx: proxy_buffering off); every time to the first token here is the answer's",
+        None,
+        "the same requests sent to the engine itself come in one piece as well",
+    )
+
+
 def failing_requests(e: Evidence) -> Finding | None:
     """Refusals, errors and time limits; streams that broke are a cause of their own."""
     assert e.refused_share is not None
@@ -85,14 +141,29 @@ def stalls(e: Evidence) -> Finding | None:
     return Finding(
         "stalls",
         confidence(tail.slow, 1, 4),
-        (f"{tail.slow} of {tail.requests} requests{f' to {tail.at}' if tail.at else ''} waited "
-         f"{tail.slow_ms / 1e3:.1f} s longer for {tail.where} than others at the same load "
-         f"({tail.typical_ms:.0f} ms): {_rhythm(tail)}",),
+        (_stood_still(tail) if tail.pauses else _waited(tail),),
         "look for what comes so often: a health probe, a log or metrics flush, garbage "
         "collection, a retry in a proxy, one bad worker among several",
         None,
         "the same load sent past the proxy has no such tail",
     )  # fmt: skip
+
+
+def _waited(tail: Tail) -> str:
+    return (f"{tail.slow} of {tail.requests} requests{_to(tail)} waited {tail.slow_ms / 1e3:.1f} s "
+            f"longer for {tail.where} than others at the same load ({tail.typical_ms:.0f} ms): "
+            f"{_rhythm(tail)}")  # fmt: skip
+
+
+def _stood_still(tail: Tail) -> str:
+    return (f"{tail.pauses} × nobody got a token for {tail.slow_ms / 1e3:.1f} s while requests "
+            f"were open{_to(tail)}, {tail.stood_share:.0%} of that time; {tail.slow} of "
+            f"{tail.requests} requests were held (usual between two tokens: at most "
+            f"{tail.typical_ms:.0f} ms)")  # fmt: skip
+
+
+def _to(tail: Tail) -> str:
+    return f" to {tail.at}" if tail.at else ""
 
 
 def _rhythm(tail: Tail) -> str:

@@ -21,6 +21,10 @@ class Tail:
     """They are so many requests apart, all alike."""
     every_s: float | None = None
     """Or so many seconds."""
+    pauses: int = 0
+    """So often nobody got a token: not some requests waited, the target stood still."""
+    stood_share: float = 0.0
+    """Of the time in which requests were open, those pauses."""
     at: str = ""
     """The address that they were sent to, where there were several."""
 

@@ -133,6 +133,10 @@ class FaultyProxy:
                 await self._metrics(await server.read(), back)
                 return
             most = None if number is None else self._tampering.cut_after(number)
+            if number is not None and self._tampering.in_one_piece:
+                back.write(await server.read())
+                await back.drain()
+                return
             passed = 0
             while piece := await server.read(PIECE):
                 first, *events = piece.split(EVENT)
@@ -140,7 +144,7 @@ class FaultyProxy:
                 for event in events:
                     if passed == most:
                         return
-                    await asyncio.sleep(self._tampering.event_wait_s)
+                    await asyncio.sleep(self._tampering.event_wait_s())
                     back.write(EVENT + event)
                     await back.drain()
                     passed += 1

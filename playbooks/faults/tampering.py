@@ -24,8 +24,12 @@ OWN = "evewatch:"
 class Tampering:
     """As it is: everything passes. Completions are numbered from 0."""
 
-    event_wait_s: float = 0.0
-    """Before each event of a streamed answer."""
+    in_one_piece: bool = False
+    """A streamed answer is held until it is whole."""
+
+    def event_wait_s(self) -> float:
+        """Before each event of a streamed answer."""
+        return 0.0
 
     def refuses(self, number: int) -> bool:
         return False
@@ -97,7 +101,56 @@ class Refusals(Tampering):
 class SlowReplica(Tampering):
     """Each event of an answer comes so much later than the one before."""
 
-    event_wait_s: float = 0.2
+    wait: float = 0.2
+
+    def event_wait_s(self) -> float:
+        return self.wait
+
+
+@dataclass
+class StandingStill(Tampering):
+    """After so many events of all answers nobody gets one for a while."""
+
+    every: int = 400
+    hold_s: float = 3.0
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._events, self._until = 0, 0.0
+
+    def event_wait_s(self) -> float:
+        self._events += 1
+        if self._events % self.every == 0:
+            self._until = self.clock() + self.hold_s
+        return max(self._until - self.clock(), 0.0)
+
+
+@dataclass
+class HeldBack(Tampering):
+    """A proxy that buffers: an answer comes when it is whole."""
+
+    in_one_piece: bool = True
+
+
+@dataclass
+class IgnoredLimits(Tampering):
+    """Answers are so many times as long as was asked for."""
+
+    times: int = 3
+
+    def body(self, body: bytes) -> bytes:
+        asked = json.loads(body)
+        return json.dumps(asked | {"max_tokens": self.times * asked["max_tokens"]}).encode()
+
+
+@dataclass
+class DrawnAnswers(Tampering):
+    """The temperature that was asked for is not what the engine gets."""
+
+    temperature: float = 1.5
+
+    def body(self, body: bytes) -> bytes:
+        return json.dumps(json.loads(body) | {"temperature": self.temperature}).encode()
 
 
 @dataclass
@@ -177,6 +230,13 @@ OUTSIDE_FAULTS = {
         OutsideFault("cut_streams", "broken_streams", "every sixth answer is cut", CutStreams),
         OutsideFault("refusals", "failing_requests", "every fifth request gets 503", Refusals),
         OutsideFault("stalled_requests", "stalls", "every 20th request is held for 3 s", Stalls),
+        OutsideFault("standing_still", "stalls",
+                     "nobody gets a token for 3 s, again and again", StandingStill),
+        OutsideFault("held_back", "held_back", "answers come in one piece", HeldBack),
+        OutsideFault("ignored_limits", "wrong_lengths",
+                     "answers are three times as long as asked for", IgnoredLimits),
+        OutsideFault("drawn_answers", "unstable_answers",
+                     "the temperature that is asked for does not arrive", DrawnAnswers),
         OutsideFault("leaked_requests", "leak",
                      "every eighth request stays in the batch", LeakedRequests),
         OutsideFault("slow_replica", "replica_differs", "one of two replicas is slow",

@@ -159,7 +159,7 @@ def _quality(params: models.QualityStep) -> Announcement:
 def _soak(params: models.SoakStep) -> Announcement:
     """By time: as many as come if an answer takes a second."""
     by_time = soak.AT_ONCE * params.duration_s if params.duration_s is not None else 0.0
-    count = max(params.wave * params.waves, int(by_time)) + soak.WARM_UP_WAVES * soak.AT_ONCE
+    count = max(params.wave * params.waves, int(by_time)) + soak.WARM_UP_WAVES * soak.AT_ONCE + 1
     return Announcement(count, count * (2 * soak.PROMPT + soak.LONG // 3 + soak.OUTPUT),
                         soak.AT_ONCE)  # fmt: skip
 

@@ -93,7 +93,8 @@ def _all(
 
 async def _ask(endpoint: GuardedEndpoint, number: int, question: Question) -> Answer:
     now = now_ns()
-    record = RequestRecord(number, now, 0, question.output, sent=now, text=[])
+    words = len(question.prompt.split())
+    record = RequestRecord(number, now, words, question.output, sent=now, text=[])
     prepared = endpoint.prepare(Outgoing(question.prompt, question.output, False))
     work = asyncio.create_task(endpoint.send(prepared, record))
     try:

@@ -68,6 +68,8 @@ class CrossTalk:
     asked: int
     repeats: float | None
     """Share of the answers alone that come again word for word: the floor of all comparisons."""
+    emptied: int = 0
+    """Answers without text to clients that got one at other times."""
 
 
 def cross_talk(site: UrlSite, seed: int | None = None) -> tuple[CrossTalk, GuardedEndpoint]:
@@ -96,6 +98,7 @@ def judge(clients: Sequence[Client], answers: Sequence[Sequence[Answer]]) -> Cro
     return CrossTalk(
         tuple(mixed), bool(mixed) or 2 * own >= total > 0 or _differ(texts), total,
         sum(map(len, answers)), sum(a == b for a, b in alone) / len(alone) if alone else None,
+        sum(not text for row in texts if any(len(t) >= LEAST_COMMON for t in row) for text in row),
     )  # fmt: skip
 
 

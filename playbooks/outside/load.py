@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from playbooks.checkup.client_view import refused_share
 from playbooks.checkup.watched_load import host_facts, lateness
 from playbooks.diagnosis import from_snapshots
 from playbooks.load import client
@@ -59,7 +58,6 @@ def run_load(site: UrlSite, params: models.LoadStep, clock: StepClock) -> StepOu
         **(host_facts(witness.evidence) if witness is not None else {}),
         **site.facts(),
         "inconsistent": disagree,
-        "refused_share": refused_share(result.records),
         "odd_replicas": odd,
     }
     live = sum(seen.source.state == "live" for seen in series)

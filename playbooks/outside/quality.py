@@ -35,6 +35,7 @@ def run_quality(site: UrlSite, params: models.QualityStep, clock: StepClock) -> 
         found, endpoint = cross_talk(site)
         clock.check(1, 4)
         metrics["mixed_answers"] = len(found.mixed) if found.told_apart else None
+        metrics |= {"repeats": found.repeats, "emptied": found.emptied}
         report["crosstalk"] = asdict(found)
         doubts += _doubts(found)
         notes.append(f"{len(found.mixed)} clients got another's answer")

@@ -1,4 +1,5 @@
-"""Replicas of one service beside each other: which one is slower, and whose settings differ.
+"""Replicas of one service beside each other: which one is slower, and whose settings or answers
+differ.
 
 Each is asked the same small load in turns, one request at a time, so that what else goes on there
 or here meets all of them alike. The fleet's rule says which one stands out; where one does, all are
@@ -32,6 +33,11 @@ from playbooks.outside.traffic import GuardedEndpoint
 TURNS, REQUESTS = 4, 4
 LENGTHS, TOKENS = "fixed:24,12", 36
 """Of each request: prompt and output, and both."""
+BEGINNING = 8
+"""Characters of a greedy answer: so far replicas of one model say the same, but for rounding."""
+ALIKE = 0.5
+"""Of the answers, those that begin alike: with fewer they are not of one model."""
+LEAST_ANSWERS = 8
 
 
 @dataclass
@@ -44,6 +50,11 @@ class Replica:
 
     def and_then(self, later: Replica) -> Replica:
         return Replica([*self.records, *later.records], later.settings, self.down or later.down)
+
+    @property
+    def beginnings(self) -> list[str | None]:
+        """Of its answers, in the order of the requests; None: not answered."""
+        return ["".join(r.text or ())[:BEGINNING] if r.completed else None for r in self.records]
 
     @property
     def measured(self) -> Snapshot:
@@ -63,7 +74,7 @@ def odd_replicas(group: Sequence[UrlSite]) -> tuple[str, ...]:
     with ExitStack() as stack:
         for site in group:
             stack.enter_context(site.watched())
-        endpoints = [GuardedEndpoint(site) for site in group]
+        endpoints = [GuardedEndpoint(site, keep_text=True) for site in group]
         first = _round(group, endpoints, seed, range(TURNS))
         if not _slow(first):
             return judge(first)
@@ -110,7 +121,8 @@ def judge(
         every = {name: one.and_then(again[name]) for name, one in first.items()}
     down = [f"{name} is down: {one.down}" for name, one in every.items() if one.down is not None]
     up = _up(every)
-    return (*down, *_failing(up), *(f"{odd.replica}: {odd.text}" for odd in slow), *_differing(up))
+    return (*down, *_failing(up), *(f"{odd.replica}: {odd.text}" for odd in slow), *_differing(up),
+            *_saying_other(up))  # fmt: skip
 
 
 def _slow(replicas: Mapping[str, Replica]) -> list[Oddity]:
@@ -150,6 +162,24 @@ def _differing(replicas: Mapping[str, Replica]) -> list[str]:
     return lines
 
 
+def _saying_other(replicas: Mapping[str, Replica]) -> list[str]:
+    """Those whose greedy answers begin as nobody else's; of two, who is right is not known."""
+    lines = []
+    for name, one in replicas.items():
+        shares = {other: share for other, it in replicas.items() if other != name
+                  and (share := _alike(one.beginnings, it.beginnings)) is not None}  # fmt: skip
+        if shares and max(shares.values()) < ALIKE:
+            nearest = max(shares, key=lambda other: shares[other])
+            lines.append(f"{name}: {shares[nearest]:.0%} of its answers to the same prompts begin "
+                         f"as those of {nearest}")  # fmt: skip
+    return lines[:1] if len(replicas) == 2 else lines
+
+
+def _alike(a: Sequence[str | None], b: Sequence[str | None]) -> float | None:
+    both = [(x, y) for x, y in zip(a, b, strict=False) if x is not None and y is not None]
+    return sum(x == y for x, y in both) / len(both) if len(both) >= LEAST_ANSWERS else None
+
+
 def _settings(site: UrlSite) -> dict[str, Any]:
     """Inside its watch."""
     seen = site.watch.look()
@@ -157,6 +187,7 @@ def _settings(site: UrlSite) -> dict[str, Any]:
         return {}
     return {
         "engine": seen.source.engine,
+        "version": site.watch.version,
         "model": seen.engine.model,
         "longest context": seen.engine.max_model_len,
         "KV format": seen.kv.format,

@@ -39,6 +39,8 @@ NO_MODEL = "evewatch-no-such-model"
 WARM_UP_WAVES = 2
 QUIET_S, SETTLE_S, LOOK_S = 4.0, 20.0, 0.25
 """What stays for QUIET_S without a token is left behind; tokens for SETTLE_S are others'."""
+RESTED_S = 5.0
+"""After so long without a request the next one may find it asleep."""
 LONGEST_SENT = 16_384
 """Tokens: a model that takes more is not sent prompts beyond its length."""
 LEAST_BYTES, LEAST_RSS = 1024, 32 << 20
@@ -145,9 +147,13 @@ class _Soak:
         self.looks.append(self._idle())
 
     def watch_on(self) -> None:
-        """Leave it alone until it was watched long enough."""
+        """Leave it alone until it was watched long enough; then ask once: who has slept may wake
+        slowly."""
+        begun = time.monotonic()
         while self.site.watch.seconds < self.site.least_watch_s and not self._over():
             time.sleep(LOOK_S)
+        if time.monotonic() - begun > RESTED_S and not self._over():
+            self._wave(1)
         self.clock.show(1, 1)
 
     def _over(self) -> bool:

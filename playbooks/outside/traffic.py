@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -19,6 +19,8 @@ from playbooks.outside.site import UrlSite
 REFUSALS = ("http_400", "http_404", "http_405", "http_413", "http_415", "http_422", "http_500",
             "http_501")  # fmt: skip
 """How servers answer what they do not know or take, or are not set up for (llama.cpp: 500)."""
+BEAT_S, LATE_S = 0.05, 0.1
+"""How often this machine's own loop is looked at, and later than this it overslept."""
 ROOM_LOOK_S = 0.1
 ROOM_WAIT_S = 60.0
 """Without room for one request within the share: the target has too little else to do."""
@@ -32,12 +34,15 @@ class GuardedEndpoint(Endpoint):
         site: UrlSite,
         transport: httpx.AsyncBaseTransport | None = None,
         spec: EndpointSpec | None = None,
+        keep_text: bool = False,
     ) -> None:
-        """`spec`: how the site is asked, if not in the plainest way."""
+        """`spec`: how the site is asked, if not in the plainest way; `keep_text`: of the answers,
+        in their records."""
         super().__init__(spec or site.spec, transport)
-        self._site, self._guard = site, Guard(site.care.guards)
+        self._site, self._guard, self._keep_text = site, Guard(site.care.guards), keep_text
         self._open: dict[int, RequestRecord] = {}
         """Requests in the target, by the identity of their records."""
+        self._heart: asyncio.Task[None] | None = None
         self.tripped: str | None = None
         self.next_phase()
 
@@ -50,7 +55,27 @@ class GuardedEndpoint(Endpoint):
         """Of the phase: those that were answered, or failed."""
         return self._phase.records
 
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._heart = self._heart or asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
+        if self._inside == 0 and self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
+
+    async def _beat(self) -> None:
+        while True:
+            due = now_ns() + int(BEAT_S * 1e9)
+            await asyncio.sleep(BEAT_S)
+            if now_ns() - due > LATE_S * 1e9:
+                self._phase.late.append((due, now_ns()))
+
     async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
+        if self._keep_text:
+            record.text = []
         async with self._careful(record):
             await super().send(prepared, record)
 
@@ -63,7 +88,8 @@ class GuardedEndpoint(Endpoint):
     async def _careful(
         self, record: RequestRecord, may_refuse: bool = False
     ) -> AsyncIterator[None]:
-        """Around one request. One that its client gave up is in no journal: nothing is known."""
+        """Around one request. One that its client gave up is in no journal: nothing is known; nor
+        is one that was refused as it may be."""
         self._check()
         if self._site.care.max_share is not None:
             await self._room(record)
@@ -71,8 +97,10 @@ class GuardedEndpoint(Endpoint):
         try:
             yield
         except Failed as failure:
-            refused = may_refuse and failure.kind in REFUSALS
-            self._took(record, failed=failure.kind != EMPTY and not refused)
+            if may_refuse and failure.kind in REFUSALS:
+                self._guard.take(None, failed=False)
+            else:
+                self._took(record, failed=failure.kind != EMPTY)
             raise
         except asyncio.CancelledError:
             if not record.events:  # out of time, not somebody who had read enough

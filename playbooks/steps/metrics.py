@@ -62,9 +62,12 @@ LOAD: Metrics = {
     "prefix_hit_ratio": "hit ratio of the prefix cache",
     "generator_late_ms": "how late the generator was beyond what is tolerable",
     "curve": "fact: step times by rows",
-    "refused_share": "share of requests that failed, broken streams not counted",
+    "refused_share": "share of requests that failed, broken streams not counted; of a URL, "
+    "of all that the check has sent",
     "tail": "fact: requests far slower than others at the same load",
     "broken": "fact: answers that ended before they were finished",
+    "lengths": "fact: answers or prompts of another length than was asked for; of a URL",
+    "at_once_share": "of the longer streamed answers, those that came in one piece; of a URL",
     "restarts": "fact: how often counters began again",
     "inconsistent": "fact: counters that disagree with the answers",
     "odd_replicas": "fact: replicas unlike the others",
@@ -107,6 +110,8 @@ QUALITY: Metrics = {
     "json_valid": "share of the JSON cases whose answer parses and fits; of a URL",
     "calls_valid": "share of the tool cases that call a tool there is, with arguments that fit; "
     "of a URL",
+    "repeats": "share of the greedy answers alone that come again word for word; of a URL",
+    "emptied": "answers without text to requests that had one at another time; of a URL",
     "top_kld": "KL divergence of top log probabilities from those of before, beyond the floor; "
     "of a URL",
     "suspects": "fact: K channels that stand out",

@@ -51,6 +51,7 @@ HEALTHY = Evidence(
     curve=StepCurve(20.0, 2.0), growth=(), mean_kld=1e-4, suspects=(), clipped=0.0,
     mixed_answers=0, broken_versions=(), tail=Tail(40), restarts=Restarts(0, 30.0),
     broken=Broken(40, 0), refused_share=0.0, inconsistent=(), odd_replicas=(),
+    lengths=(), at_once_share=0.0, repeats=1.0, emptied=0,
 )  # fmt: skip
 SLOW = Deviation("load.tpot_ms", 80.0, 40.0, 1.0)
 SICK = {
@@ -81,6 +82,9 @@ SICK = {
     "target_inconsistent": {"inconsistent": ("500 output tokens came, it counted 312",)},
     "broken_streams": {"broken": Broken(40, 3, ("3 × dropped: closed",))},
     "failing_requests": {"refused_share": 0.2},
+    "unstable_answers": {"repeats": 0.2},
+    "wrong_lengths": {"lengths": ("9 of 40 answers were longer than they may be",)},
+    "held_back": {"at_once_share": 0.9},
     "stalls": {"tail": Tail(40, 2, 120.0, 3000.0)},
     "replica_differs": {"odd_replicas": ("b: 80 ms a token, the others 40 ms",)},
     "slower_than_usual": {"usual": Usual(2, 0.25, slower=(SLOW,))},

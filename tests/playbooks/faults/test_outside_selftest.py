@@ -43,7 +43,8 @@ def test_a_fault_that_clients_do_not_see_is_refused(served):
         run(served, "leak_pages")
 
 
-SHORT = ["refusals", "cut_streams", "stalled_requests", "half_counted", "slow_replica"]
+SHORT = ["refusals", "cut_streams", "stalled_requests", "half_counted", "slow_replica",
+         "ignored_limits"]  # fmt: skip
 """Faults that a load alone shows."""
 
 

@@ -26,7 +26,7 @@ def test_every_step_that_sends_is_counted():
 def test_storms_are_announced_where_they_are_allowed():
     step = models.SoakStep(requests=32, waves=4)
     quiet, stormy = announced([step]), announced([step], disruptive=True)
-    assert quiet.requests == 32 + soak.WARM_UP_WAVES * soak.AT_ONCE
+    assert quiet.requests == 32 + soak.WARM_UP_WAVES * soak.AT_ONCE + 1
     more = soak.STORM + 2 * soak.REFUSED
     assert (stormy.requests, stormy.at_once) == (quiet.requests + more, soak.STORM)
     assert "disruptive: 24 clients that leave at once" in stormy.text(60.0)

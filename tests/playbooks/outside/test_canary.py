@@ -74,7 +74,7 @@ def test_a_sound_candidate_is_promoted(pair, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fault", "rule"), [(SlowReplica(event_wait_s=0.8), "tail"), (CutStreams(every=3), "faults")]
+    ("fault", "rule"), [(SlowReplica(wait=0.8), "tail"), (CutStreams(every=3), "faults")]
 )
 def test_a_bad_one_is_rolled_back_and_how_long_that_took_is_told(pair, tmp_path, fault, rule):
     report, site, url = canary(pair, fault, tmp_path, waive='"quality", "crosstalk"')

@@ -8,6 +8,8 @@ import pytest
 from playbooks.faults.proxy import FaultyProxy
 from playbooks.faults.tampering import (
     CutStreams,
+    DrawnAnswers,
+    IgnoredLimits,
     LeakedRequests,
     RestartingCounters,
     Stalls,
@@ -106,6 +108,8 @@ def test_storms_run_only_where_they_were_allowed(served):
         (SwappedAnswers(), "cross_talk", 0.0),
         (CutStreams(), "broken_streams", 0.0),
         (Stalls(every=20, hold_s=2.5), "stalls", 0.0),
+        (IgnoredLimits(), "wrong_lengths", 0.0),
+        (DrawnAnswers(), "unstable_answers", 0.0),
         (LeakedRequests(every=6), "leak", 0.0),
         (RestartingCounters(every_s=2.0), "restarted_while_watched", 5.0),
     ],

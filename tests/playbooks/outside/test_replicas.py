@@ -47,7 +47,7 @@ def found(served: Served, *faults: Tampering | None) -> tuple[tuple[str, ...], l
 
 
 def test_the_slow_one_is_named_and_equal_ones_are_not(served):
-    odd, urls = found(served, None, SlowReplica(event_wait_s=0.15), None)
+    odd, urls = found(served, None, SlowReplica(wait=0.15), None)
     assert odd and all(line.startswith(urls[1]) for line in odd)
     assert "TTFT" in odd[0] or "TPOT" in odd[0]
 
@@ -55,6 +55,26 @@ def test_the_slow_one_is_named_and_equal_ones_are_not(served):
 def test_the_one_that_fails_is_named(served):
     odd, urls = found(served, None, Refusals(every=4))
     assert odd[0] == f"{urls[1]}: 4 of 16 requests failed, none elsewhere"
+
+
+def test_one_with_other_answers_is_named():
+    def replica(*texts: str) -> Replica:
+        records = [
+            RequestRecord(i, 0, 24, 12, finish_reason="stop", events=array("q", [i + 1]), text=[t])
+            for i, t in enumerate(texts)
+        ]
+        return Replica(records)
+
+    alike = [f"{n} and so it goes on" for n in range(10)]
+    rounded = [*alike[:8], "or not", "well"]
+    other = [f"no {n}" for n in range(10)]
+    assert judge({"a": replica(*alike), "b": replica(*rounded)}) == ()
+    assert judge({"a": replica(*alike), "b": replica(*rounded), "c": replica(*other)}) == (
+        "c: 0% of its answers to the same prompts begin as those of a",
+    )
+    (line,) = judge({"a": replica(*alike), "c": replica(*other)})
+    assert line == "a: 0% of its answers to the same prompts begin as those of c"
+    assert judge({"a": replica(*alike[:7]), "c": replica(*other[:7])}) == ()  # too few to tell
 
 
 def test_settings_that_differ_are_named_with_the_odd_one():
