@@ -131,7 +131,7 @@ class _Typical:
             return
         each = math.ceil(TICK_S / min(max(self._pace.alone_s / 2, LEAST_STEP_S), TICK_S))
         """Steps from look to look: a burst is over sooner than that."""
-        edges = np.append(np.arange(begin, end_s, TICK_S / each), end_s)
+        edges = edges_of(begin, end_s, TICK_S / each)
         came, _ = np.histogram(self._traffic.times(begin, end_s), edges)
         for i, until in enumerate(edges[1:].tolist(), 1):
             self._go_on(now, int(came[i - 1]), until - now)
@@ -257,6 +257,12 @@ class _Typical:
     def _lose(self, at_s: float, count: float) -> None:
         hours = self._course.lost
         hours[min(int(at_s // HOUR_S), len(hours) - 1)] += count
+
+
+def edges_of(begin_s: float, end_s: float, step_s: float) -> np.ndarray:
+    """float: from the begin to the end, each above the one before, and the last step no longer."""
+    steps = max(math.ceil((end_s - begin_s) / step_s - 1e-6), 1)
+    return np.append(begin_s + step_s * np.arange(steps), end_s)
 
 
 def _fewest(scenario: Scenario) -> int:

@@ -13,7 +13,7 @@ from forecasts import a_fit, a_scenario, traffic
 from playbooks.forecast.course import World, run_whole
 from playbooks.forecast.figures import figures_of, saturations
 from playbooks.forecast.pace import Pace, pace_of
-from playbooks.forecast.typical import Sampling, run_typical
+from playbooks.forecast.typical import Sampling, edges_of, run_typical
 from playbooks.load.slo import Slo
 
 ABLE = 5.2
@@ -151,6 +151,15 @@ def test_how_many_requests_there_are_follows_bursts_between_windows():
         assert np.percentile(found, q) == pytest.approx(np.percentile(known, q), rel=0.2, abs=1.0)
     assert part.offered == exact.offered
     assert len(part.outcomes) == pytest.approx(len(exact.outcomes) * 60 / 1200, rel=0.2)
+
+
+def test_no_step_between_windows_is_empty():
+    """As one was where an end was a whole number of steps but for a rounding."""
+    for number in range(2000):
+        begin, step = 0.1 * number, 15 / (1 + number % 37)
+        edges = edges_of(begin, begin + step * (1 + number % 53), step)
+        assert (np.diff(edges) > 0).all() and np.diff(edges).max() <= step * 1.001
+        assert len(edges) == 2 + number % 53
 
 
 def test_a_pace_says_how_many_requests_have_not_ended():
