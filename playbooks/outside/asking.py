@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from playbooks.load.loop import new_loop
 from playbooks.load.record import EMPTY, INTERRUPTED, RequestRecord, now_ns
 from playbooks.load.targets import Failed, Outgoing
-from playbooks.outside.traffic import REFUSALS, GuardedEndpoint
+from playbooks.outside.traffic import REFUSALS, TOO_LONG, GuardedEndpoint
 
 TIMEOUT_S = 120.0
 Asked = TypeVar("Asked")
@@ -23,6 +23,8 @@ class Question:
     output: int
     leave_after: int | None = None
     """Tokens after which the client goes away; None: it stays to the end."""
+    may_be_too_long: bool = False
+    """Its length in tokens is not known: the target may say that it takes no such prompt."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ async def _ask(endpoint: GuardedEndpoint, number: int, question: Question) -> An
     words = len(question.prompt.split())
     record = RequestRecord(number, now, words, question.output, sent=now, text=[])
     prepared = endpoint.prepare(Outgoing(question.prompt, question.output, False))
-    work = asyncio.create_task(endpoint.send(prepared, record))
+    refusals = TOO_LONG if question.may_be_too_long else ()
+    work = asyncio.create_task(endpoint.send(prepared, record, refusals))
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await (work if question.leave_after is None else _leave(work, record, question))

@@ -86,8 +86,9 @@ def gather(
     told = seen.engine.max_model_len if seen is not None else None
     work = Work.of(params, min(told or CONTEXT, CONTEXT), floor)
     cases, cells = work.cases, work.cells
-    questions = [*(Question(_prompt(case), case.max_tokens) for case in cases),
-                 *(Question(cell.prompt, ANSWER_TOKENS) for cell in cells)]  # fmt: skip
+    asked = [(_prompt(case), case.max_tokens) for case in cases]
+    asked += [(cell.prompt, ANSWER_TOKENS) for cell in cells]
+    questions = [Question(prompt, output, may_be_too_long=True) for prompt, output in asked]
     answers = ask(endpoint, questions, AT_ONCE)
     said, keys = answers[: len(cases)], answers[len(cases) :]
     for answer in said:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ from playbooks.outside.site import UrlSite
 REFUSALS = ("http_400", "http_404", "http_405", "http_413", "http_415", "http_422", "http_500",
             "http_501")  # fmt: skip
 """How servers answer what they do not know or take, or are not set up for (llama.cpp: 500)."""
+TOO_LONG = ("http_400", "http_413", "http_422")
+"""How they answer a prompt that is longer than they take."""
 BEAT_S, LATE_S = 0.05, 0.1
 """How often this machine's own loop is looked at, and later than this it overslept."""
 ROOM_LOOK_S = 0.1
@@ -73,20 +75,23 @@ class GuardedEndpoint(Endpoint):
             if now_ns() - due > LATE_S * 1e9:
                 self._phase.late.append((due, now_ns()))
 
-    async def send(self, prepared: httpx.Request, record: RequestRecord) -> None:
+    async def send(
+        self, prepared: httpx.Request, record: RequestRecord, refusals: Collection[str] = ()
+    ) -> None:
+        """`refusals`: kinds of failure that are an answer, and none of the target's."""
         if self._keep_text:
             record.text = []
-        async with self._careful(record):
+        async with self._careful(record, refusals):
             await super().send(prepared, record)
 
     async def whole(self, asked: Mapping[str, Any], record: RequestRecord) -> dict[str, Any]:
         """What is asked so may be more than the target does: no guard counts a refusal."""
-        async with self._careful(record, may_refuse=True):
+        async with self._careful(record, REFUSALS):
             return await super().whole(asked, record)
 
     @asynccontextmanager
     async def _careful(
-        self, record: RequestRecord, may_refuse: bool = False
+        self, record: RequestRecord, refusals: Collection[str] = ()
     ) -> AsyncIterator[None]:
         """Around one request. One that its client gave up is in no journal: nothing is known; nor
         is one that was refused as it may be."""
@@ -97,7 +102,7 @@ class GuardedEndpoint(Endpoint):
         try:
             yield
         except Failed as failure:
-            if may_refuse and failure.kind in REFUSALS:
+            if failure.kind in refusals:
                 self._guard.take(None, failed=False)
             else:
                 self._took(record, failed=failure.kind != EMPTY)
