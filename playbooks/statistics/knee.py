@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from playbooks.statistics.intervals import LEVEL, common_noise
@@ -37,11 +38,11 @@ class Bend:
         return self.tail / self.head if self.head > 0 else math.inf
 
 
-def doubling_gain(sizes: Sequence[float], values: Sequence[float], size: float) -> float:
-    """What twice `size` gains, read off the curve between measured sizes (log-log)."""
-    x, y = np.log2(sizes), np.log(values)
-    once, twice = np.interp([math.log2(size), math.log2(size) + 1], x, y)
-    return math.expm1(twice - once)
+def doubling_gain(sizes: Sequence[float], values: Sequence[float], size: ArrayLike) -> np.ndarray:
+    """What twice each `size` gains, read off the curve between measured sizes (log-log)."""
+    x, y, at = np.log2(sizes), np.log(values), np.log2(size)
+    gain: np.ndarray = np.expm1(np.interp(at + 1, x, y) - np.interp(at, x, y))
+    return gain
 
 
 def pooled(sizes: Sequence[float], values: Sequence[float]) -> list[float]:
@@ -67,10 +68,11 @@ def knee(
     bent yet. The first size when not even doubling that is worth it.
     """
     first, last = math.ceil(sizes[0]), int(sizes[-1] // 2)
-    worth = [n for n in range(first, last + 1) if doubling_gain(sizes, values, n) >= gain]
-    if worth and worth[-1] == last:
-        return None
-    return worth[-1] if worth else first
+    tried = np.arange(first, last + 1)
+    worth = tried[doubling_gain(sizes, values, tried) >= gain]
+    if not len(worth):
+        return first
+    return int(worth[-1]) if worth[-1] < last else None
 
 
 def segmented_fit(sizes: Sequence[float], values: Sequence[float]) -> Bend | None:

@@ -10,7 +10,7 @@ from kernels.cpu import gemm
 from kernels.errors import KernelError
 from kernels.weights import FLOAT, RawWeight
 from kv_builders import backend
-from weight_builders import random_rows, random_weight
+from weight_builders import by_threads, random_rows, random_weight
 
 ENCODINGS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
 ROWS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 64, 97, 200)
@@ -67,13 +67,7 @@ def test_a_row_alone_equals_the_row_in_any_batch_to_the_bit(encoding: str) -> No
 @pytest.mark.parametrize("t", [2, 40])
 def test_threads_do_not_change_a_bit(t: int) -> None:
     packed, x = gemm.pack(random_weight("q4_1", 200, 576)), random_rows(t, 576)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            results.append(gemm.linear(x, packed))
-    finally:
-        torch.set_num_threads(before)
+    results = by_threads(lambda: gemm.linear(x, packed))
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
 

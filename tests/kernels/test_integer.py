@@ -18,7 +18,7 @@ from kernels.cpu.native import INT, POINTER, SIZE
 from kernels.errors import KernelError
 from kernels.weights import BLOCK, BLOCK_BYTES, RawWeight, Rounding
 from kv_builders import backend
-from weight_builders import random_rows, random_weight
+from weight_builders import by_threads, random_rows, random_weight
 
 ENCODINGS = tuple(BLOCK_BYTES)
 KEPT = (), (0,), (5, 31, 32, 64, 95)
@@ -140,13 +140,8 @@ def test_a_row_alone_equals_the_row_in_any_batch_to_the_bit(encoding: str) -> No
 
 def test_threads_do_not_change_a_bit() -> None:
     _, packed, _ = both("q4_1", 200, 576, (1, 2))
-    x, before, results = random_rows(40, 576), torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            results.append(gemm.linear(x, packed))
-    finally:
-        torch.set_num_threads(before)
+    x = random_rows(40, 576)
+    results = by_threads(lambda: gemm.linear(x, packed))
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from kernels.weights import BLOCK, BLOCK_BYTES, FLOAT, RawWeight
@@ -21,3 +23,15 @@ def random_weight(encoding: str, rows: int, cols: int, seed: int = 0) -> RawWeig
 
 def random_rows(rows: int, cols: int) -> torch.Tensor:
     return torch.randn(rows, cols, generator=torch.Generator().manual_seed(1))
+
+
+def by_threads(compute: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    """What comes out on 1, 2 and 3 threads."""
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(compute())
+    finally:
+        torch.set_num_threads(before)
+    return results

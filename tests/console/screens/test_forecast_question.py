@@ -4,21 +4,18 @@ from threading import Event
 
 import pytest
 
-from console.app import build_app
 from console.control import forecast_maker
 from console.control.forecast_maker import forecast_of
-from console.renderables.screen_state import EnginePhase
 from console.screens.forecast import ForecastScreen
 from console.screens.forecast_question import LINES, MORE, question, step_of, texts_of
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.observing.watchable import Reach
-from engine.simulated.demo import DemoEngine
+from forecast_console import Running
 from forecasts import a_fit
-from journeys import Console, journey
+from journeys import journey
 from playbooks.forecast.fit_file import url_path
 from playbooks.forecast.forecast import Forecast
-from playbooks.optlog import OptLog
 from playbooks.reports import results
 from playbooks.steps.forecast import ForecastStep
 
@@ -40,30 +37,6 @@ def texts(home):
         "history": str(home / "counts.csv"), "fit": str(home / "fit.json"), "days": "0.04",
         "lengths": "fixed:20,10", "what_if": "max_batch=4", MORE: "plausible=1; smallest=false",
     }  # fmt: skip
-
-
-class Running:
-    """A console on screen F."""
-
-    def __init__(self, clock, home):
-        self.app = build_app(
-            DemoEngine(clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
-            language="en", log=OptLog(home / "log.jsonl"),
-        )  # fmt: skip
-        self.context = self.app.run_test(size=(120, 40), notifications=True)
-        self.clock = clock
-
-    async def __aenter__(self):
-        pilot = await self.context.__aenter__()
-        c = Console(self.app, pilot, self.clock)
-        await c.until(lambda: self.app.bridge.phase is EnginePhase.UP)
-        await c.press("F")
-        await c.until(lambda: not self.app.forecasts.is_reading)
-        await c.pass_time()
-        return c
-
-    async def __aexit__(self, *error):
-        await self.context.__aexit__(*error)
 
 
 async def fill(c, texts):

@@ -4,17 +4,14 @@ import json
 
 import pytest
 
-from console.app import build_app
 from console.control.forecast_view import newest_view, read_view, view_of
 from console.renderables import forecast as drawn
 from console.renderables.lines import plain, width_of
-from console.renderables.screen_state import EnginePhase
 from console.screens.forecast import ForecastScreen
 from engine.errors import ConfigError
-from engine.simulated.demo import DemoEngine
+from forecast_console import Running
 from forecast_reports import forecast_report
-from journeys import Console, journey
-from playbooks.optlog import OptLog
+from journeys import journey
 from playbooks.reports import results
 from screens import check, settle, text_of
 
@@ -23,30 +20,6 @@ from screens import check, settle, text_of
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path))
     return tmp_path
-
-
-class Running:
-    """A console on screen F."""
-
-    def __init__(self, clock, home, size=(120, 40)):
-        self.app = build_app(
-            DemoEngine(clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
-            language="en", log=OptLog(home / "log.jsonl"),
-        )  # fmt: skip
-        self.context = self.app.run_test(size=size, notifications=True)
-        self.clock = clock
-
-    async def __aenter__(self):
-        pilot = await self.context.__aenter__()
-        c = Console(self.app, pilot, self.clock)
-        await c.until(lambda: self.app.bridge.phase is EnginePhase.UP)
-        await c.press("F")
-        await c.until(lambda: not self.app.forecasts.is_reading)
-        await c.pass_time()
-        return c
-
-    async def __aexit__(self, *error):
-        await self.context.__aexit__(*error)
 
 
 @journey("app.show_forecast")
