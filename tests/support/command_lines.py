@@ -9,6 +9,8 @@ from console import cli
 
 PLACES = {"URL": "http://host:8000", "N": "3", "PID": "1"}
 """What stands for a value that the reader fills in."""
+BLOCK = re.compile(r"^(?:```\w*\n.*?^```|(?: {4}[^\n]*\n)+)", re.S | re.M)
+"""A block of code in Markdown: fenced, or indented by four."""
 
 
 def parse(text):
@@ -27,10 +29,9 @@ def parse(text):
 
 def lines_of(markdown):
     """Every `evewatch …` of a page: inline, and in code blocks up to two blanks or a comment."""
-    for block in re.findall(r"^(?:```\n.*?^```|(?: {4}.*\n)+)", markdown, re.S | re.M):
+    for block in BLOCK.findall(markdown):
         for line in re.sub(r"\\\n\s+", "", block).splitlines():
             if line.strip().startswith("evewatch "):
                 yield re.split(r"\s{2,}|\s#", line.strip())[0]
-    prose = re.sub(r"^```\n.*?^```", "", markdown, flags=re.S | re.M)
-    for found in re.findall(r"`(evewatch [^`]*)`", prose):
+    for found in re.findall(r"`(evewatch [^`]*)`", BLOCK.sub("", markdown)):
         yield " ".join(found.split())
