@@ -21,7 +21,7 @@ _STRONG = {
     "ink-faint": "75%",
     "ink-frame": "60%",
     "ink-free": "60%",
-    "trouble-style": "bold reverse",
+    "trouble-style": "bold reverse",  # not shown
 }
 
 DARK = Theme(

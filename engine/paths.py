@@ -15,7 +15,7 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
     if home := environment.get("EVEWATCH_HOME"):
         return Path(home)
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "evewatch"
+        return Path.home() / "Library" / "Application Support" / "evewatch"  # not shown
     base = environment.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "evewatch"
 

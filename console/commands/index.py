@@ -53,13 +53,13 @@ HEADINGS = {
 }
 COMMANDS = {name: line for lines in HEADINGS.values() for name, line in lines.items()}
 
-OLD_COMMANDS = {
+OLD_COMMANDS = {  # not shown
     "soak": "check soak",
     "ledger": "check soak",
     "options": "explain --options",
     "calibrate": "model calibrate",
 }
-OLD_FLAGS = {
+OLD_FLAGS = {  # not shown
     "--kernels": "--set kernels=NAME",
     "--require-triton": "--set require_triton=true",
     "--cuda-graphs": "--set cuda_graphs=true",

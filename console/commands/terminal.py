@@ -69,7 +69,7 @@ def show_records(records: Sequence[Record]) -> None:
             match block:
                 case Heading(text, level):
                     shown.lines([""])
-                    shown.paragraph(text, "bold" if level < 3 else "bold dim")
+                    shown.paragraph(text, "bold" if level < 3 else "bold dim")  # not shown
                 case Paragraph(text):
                     shown.paragraph(text)
                 case Bullets(items):

@@ -22,6 +22,7 @@ CLASSES = {
 MISTRAL_WINDOW = 4096
 """What the reference takes where a Mistral's configuration has no `sliding_window` at all."""
 
+# not shown
 _OTHER = """
 architectures transformers_version transformers.js_config torch_dtype dtype tokenizer_class
 name_or_path prefix vocab_file is_llama_config attn_implementation torchscript

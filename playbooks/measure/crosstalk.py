@@ -46,6 +46,7 @@ def foreign_marks(mark: str, together: str, alone: str) -> list[str]:
 
 
 def marked_prompt(mark: str) -> str:
+    # not shown
     return f"My word is {mark}. Repeat my word a few times and say what it makes you think of."
 
 

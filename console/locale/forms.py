@@ -1,0 +1,168 @@
+"""Recognises a text by its form, and says the same in another language.
+
+A catalogue's `"{failed:n} of {requests:n} requests failed"` is the form of every text that it can
+become. A text from the engine, a report or another process is English; the forms that share its
+rarest word are tried, the one that says most first. A place keeps what stood in it, and is
+translated itself only where that is a whole text of the catalogue: no word is ever replaced inside
+a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+_PLACE = re.compile(r"\{(\w+)(:n)?\}")
+_WORD = re.compile(r"[A-Za-z]+")
+_PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+_NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
+_SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
+_VALUE = re.compile(rf"(.*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
+"""A label and its value: "load 89 %"."""
+_SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
+"""What joins several texts to one, and how the other language joins them."""
+DEPTH = 4
+"""Texts in places of texts."""
+SURE = 12
+"""Letters from which a form is taken though a place of it holds prose that is not known."""
+
+
+class Form:
+    """One msgid and what it becomes. Places have a name; `{n:n}` holds only a number."""
+
+    def __init__(self, msgid: str, said: str) -> None:
+        self.msgid = msgid
+        pieces = _PLACE.split(msgid)
+        self.names = pieces[1::3]
+        self._numbers = [bool(mark) for mark in pieces[2::3]]
+        self._literals = [_plain(literal) for literal in pieces[::3]]
+        self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
+        self._said = [
+            part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
+        ]
+
+    def words(self) -> list[str]:
+        """Those that every text of this form has, whole."""
+        marked = "\0".join(self._literals)
+        return [
+            word for word in _WORD.findall(marked)
+            if re.search(rf"(?<![\0\w]){word}(?![\0\w])", marked)
+        ]  # fmt: skip
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        pattern = re.escape(self._literals[0])
+        for number, literal in zip(self._numbers, self._literals[1:], strict=True):
+            pattern += (f"({_NUMBER})" if number else "(.*?)") + re.escape(literal)
+        return re.compile(pattern, re.DOTALL)
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """What stands in its places; None when the text has another form."""
+        found = self._pattern.fullmatch(text)
+        return None if found is None else dict(zip(self.names, found.groups(), strict=True))
+
+    def say(self, values: Mapping[str, str]) -> str:
+        """The translation with these values in its places."""
+        return "".join(
+            values[part] if at % 3 == 1 else part
+            for at, part in enumerate(self._said)
+            if at % 3 != 2
+        )
+
+
+def _plain(text: str) -> str:
+    return text.replace("{{", "{").replace("}}", "}")
+
+
+class Forms:
+    """All texts of the catalogues: msgid -> translation."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._exact = {_plain(k): _plain(v) for k, v in texts.items() if not _PLACE.search(k)}
+        forms = [Form(k, v) for k, v in texts.items() if _PLACE.search(k)]
+        counts: dict[str, int] = {}
+        words = [form.words() for form in forms]
+        for several in words:
+            for word in several:
+                counts[word] = counts.get(word, 0) + 1
+        self._by_word: dict[str, list[Form]] = {}
+        for form, several in zip(forms, words, strict=True):
+            rarest = min(several, key=lambda w: (counts[w], -len(w)), default="")
+            self._by_word.setdefault(rarest, []).append(form)
+
+    def translate(self, text: str, depth: int = DEPTH) -> str | None:
+        """None for what is no text of the catalogue, nor joined of such. How its blanks and lines
+        were broken is of no account."""
+        joined = " ".join(text.split())
+        if (found := self._exact.get(joined)) is not None:
+            return found
+        if depth == 0 or not _WORD.search(joined):
+            return None
+        if "\n" in text.strip() and (found := self._joined(text, depth)) is not None:
+            return found
+        candidates = self._candidates(joined)
+        return (
+            self._first(candidates, depth)
+            or self._marked(joined, depth)
+            or self._joined(joined, depth)
+            or self._surest(candidates, depth)
+        )
+
+    def _marked(self, text: str, depth: int) -> str | None:
+        """A text behind a sign, "✓ pass", or with a stop behind it."""
+        if (sign := _SIGN.match(text)) is not None:
+            found = self.translate(text[sign.end() :], depth - 1)
+            return found and sign[0] + found
+        if (value := _VALUE.fullmatch(text)) is not None:
+            found = self.translate(value[1], depth - 1)
+            return found and f"{found} {value[2]}"
+        if text.endswith(".") and not text.endswith(".."):
+            found = self.translate(text[:-1], depth - 1)
+            return found and found + "。"
+        return None
+
+    def _candidates(self, text: str) -> list[tuple[Form, dict[str, str]]]:
+        words = {"", *_WORD.findall(text)}
+        forms = [form for word in words for form in self._by_word.get(word, ())]
+        forms.sort(key=lambda form: (-form.letters, form.msgid))
+        return [(f, values) for f in forms if (values := f.match(text)) is not None]
+
+    def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
+        """By the form that says most, of those whose places hold nothing but what is known."""
+        for form, values in found:
+            said = {name: self._value(value, depth) for name, value in values.items()}
+            if None not in said.values():
+                return form.say({name: text or "" for name, text in said.items()})
+        return None
+
+    def _surest(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
+        """A place may hold the words of others: an error of the system, what a server answered."""
+        for form, values in found[:1]:
+            if form.letters >= SURE:
+                return form.say({n: self._value(v, depth) or v for n, v in values.items()})
+        return None
+
+    def _value(self, value: str, depth: int) -> str | None:
+        found = self.translate(value, depth - 1)
+        return found if found is not None or _PROSE.search(value) else value
+
+    def _joined(self, text: str, depth: int) -> str | None:
+        """Several texts in one: each of them must be known, or have no words."""
+        for sign, other in _SEVERAL.items():
+            if sign in text:
+                parts = text.split(sign)
+                said = [self.translate(part, depth - 1) for part in parts]
+                known = [s or _wordless(part) for s, part in zip(said, parts, strict=True)]
+                if any(said) and None not in known:
+                    return other.join(part or "" for part in known)
+        return None
+
+
+def _wordless(text: str) -> str | None:
+    return None if _PROSE.search(text) else text
+
+
+def places(text: str) -> Iterator[str]:
+    """The names of its places."""
+    return (match[1] for match in _PLACE.finditer(text))

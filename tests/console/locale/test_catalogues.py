@@ -1,0 +1,69 @@
+"""The catalogues: they hold what the code says, and their translations have its places."""
+
+import re
+
+import pytest
+from babel.messages.pofile import read_po
+
+from console.locale import lang, update
+from console.locale.catalogue import said_by
+from console.locale.forms import places
+
+GLOSSARY = lang.FOLDER.parents[1] / "docs" / "zh" / "glossary.md"
+MISSING = {
+    "console": 240, "commands": 405, "engine": 465, "checklists": 430, "playbooks-measure": 405,
+    "playbooks-health": 565, "playbooks-reports": 825,
+}  # fmt: skip
+"""Texts that have no translation yet: this only goes down."""
+
+
+def entries(room):
+    with (lang.FOLDER / "zh" / f"{room}.po").open("rb") as file:
+        return [message for message in read_po(file) if message.id]
+
+
+def ids(message):
+    return [message.id] if isinstance(message.id, str) else list(message.id)
+
+
+def test_the_catalogues_hold_what_the_code_says():
+    behind = [
+        room
+        for room, text in update.updated("zh").items()
+        if (lang.FOLDER / "zh" / f"{room}.po").read_text("utf-8") != text
+    ]
+    assert not behind, "run `python -m console.locale.update`, then translate what is new"
+
+
+@pytest.mark.parametrize("room", update.ROOMS)
+def test_every_text_has_a_translation(room):
+    missing = [message.id for message in entries(room) if not said_by(message) or message.fuzzy]
+    assert len(missing) <= MISSING[room], missing[:20]
+
+
+@pytest.mark.parametrize("room", update.ROOMS)
+def test_a_translation_has_the_places_of_its_original(room):
+    for message in entries(room):
+        if said := said_by(message):
+            for one in ids(message):
+                assert sorted(places(said)) == sorted(places(one)), one
+
+
+def terms():
+    """English -> what one of must stand in the translation."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", GLOSSARY.read_text("utf-8"), re.MULTILINE)
+    return {english: chinese.split(" / ") for english, chinese in rows[1:] if "---" not in english}
+
+
+@pytest.mark.parametrize("room", update.ROOMS)
+def test_terms_are_those_of_the_glossary(room):
+    known = terms()
+    assert known["KV cache"] == ["KV 缓存"]
+    wrong = []
+    for message in entries(room):
+        said, text = said_by(message), re.sub(r"`[^`]*`|\{\w+(:n)?\}", " ", ids(message)[0])
+        for english, chinese in known.items() if said else ():
+            is_said = re.search(rf"(?<![-\w/.]){english}(?![-\w/.=])", text, re.IGNORECASE)
+            if is_said and not any(word in said for word in chinese):
+                wrong.append((english, chinese, ids(message)[0], said))
+    assert not wrong
