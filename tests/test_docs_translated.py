@@ -5,6 +5,9 @@ import re
 import pytest
 
 from command_lines import BLOCK
+from console.locale import lang
+from console.locale.catalogue import texts_of
+from glossary import lacking, terms
 from repository import ROOT
 
 TRANSLATED = {
@@ -67,3 +70,18 @@ def test_its_links_are_the_same_and_lead_somewhere(pages):
     originals = {translation: path for path, translation in TRANSLATED.items()}
     same = [{originals.get(path, path) for path in links} for links in (english, translated)]
     assert same[1] == same[0]
+
+
+def test_its_words_are_those_of_the_glossary(pages):
+    (_, english), (_, translated) = pages
+    prose = re.sub(r"`[^`]+`", " ", BLOCK.sub("", english))
+    assert lacking(translated, " ".join(prose.split()), terms()) == []
+
+
+def test_labels_are_those_on_the_screen():
+    """`label`（标签）: what stands in brackets is what the console shows."""
+    said = texts_of(lang.FOLDER / "zh")
+    page = (ROOT / "docs/zh/console.md").read_text("utf-8")
+    labels = [pair for pair in re.findall(r"`([^`]+)`（([^（）]+)）", page) if pair[0] in said]
+    assert len(labels) >= 20
+    assert [(label, shown) for label, shown in labels if said[label] != shown] == []
