@@ -211,7 +211,7 @@ def template(checklist: Checklist) -> str:
         lines += [
             "",
             f"# {item.text} ({item.owner})",
-            f'# {item.id} = {{ answer = "", note = "" }}',
+            f'# {item.id} = {{ answer = "", note = "" }}',  # not shown
         ]
     return "\n".join(lines) + "\n"
 

@@ -138,9 +138,15 @@ def _words(error: Mapping[str, Any], model: type[Any], given: Any) -> str:
     if kind == "literal_error":
         known = limits["expected"].replace(" or ", ", ").replace("'", "")
         return f"expected {'one of ' if ', ' in known else ''}{known}, {shown}"
-    for name, word in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
-        if name in limits:
-            return f"expected {word} {limits[name]:g}, {shown}"
+    match limits:
+        case {"ge": low}:
+            return f"expected at least {low:g}, {shown}"
+        case {"gt": low}:
+            return f"expected above {low:g}, {shown}"
+        case {"le": high}:
+            return f"expected at most {high:g}, {shown}"
+        case {"lt": high}:
+            return f"expected below {high:g}, {shown}"
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, {shown}"
     return str(error["msg"])

@@ -54,11 +54,11 @@ UNSHOWN_CALLS = {
     "error", "exception", "import_module", "find_library", "getenv", "Reads", "find", "index",
     "run_action", "query_one", "NamedTuple", "namedtuple", "StrEnum",
     "ThreadPoolExecutor", "AssertionError", "NotImplementedError", "TypeError", "AttributeError",
-    "KeyError", "bindings", "Binding",
+    "KeyError", "bindings", "Binding", "TimedCall", "GaugeMetricFamily", "CounterMetricFamily",
 }  # fmt: skip
 UNSHOWN_KEYWORDS = {
     "classes", "encoding", "errors", "flag", "fmt", "format", "metavar", "mode", "pattern",
-    "prefix", "style",
+    "prefix", "prog", "style",
 }  # fmt: skip
 COMMANDS = re.compile(r"command|callback|options")
 """In the decorators of functions whose docstrings are help."""
@@ -92,6 +92,8 @@ def extract_toml(
     text = fileobj.read().decode()
     for value in _prose(tomli.loads(text)):
         for paragraph in paragraphs(value):
+            if paragraph.startswith("--") and not is_prose(paragraph):
+                continue  # a flag to give, alone
             yield 1, None, paragraph.replace("{", "{{").replace("}", "}}"), []
 
 
@@ -275,7 +277,7 @@ class _Reader:
         unshown = name in UNSHOWN_CALLS
         shown = LABELS.get(name, ())
         for at, argument in enumerate(node.args):
-            if not (unshown and isinstance(argument, ast.Constant | ast.JoinedStr)):
+            if not (unshown and isinstance(argument, ast.Constant | ast.JoinedStr | ast.Tuple)):
                 self.expression(argument, shown is None or at in shown)
         for keyword in node.keywords:
             if keyword.arg not in UNSHOWN_KEYWORDS and not unshown:

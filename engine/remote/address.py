@@ -132,7 +132,7 @@ def bearer(token: str | None, where: str = "the bearer token") -> dict[str, str]
         return {}
     if not (token.isascii() and token.isprintable()):
         raise ConfigError(f"{where}: has characters that no header can carry")
-    return {"Authorization": f"Bearer {token}"}
+    return {"Authorization": f"Bearer {token}"}  # not shown
 
 
 MOVED = (301, 302, 303, 307, 308)

@@ -14,7 +14,7 @@ from engine.simulated.cost import LinearCost, kv_facts
 from engine.simulated.replica import Replica
 from engine.snapshot import SourceState
 
-TEXT = (
+TEXT = (  # not shown
     "The queue is short and the pages are half full, so there is room. If it grows overnight, "
     "lower the arrival rate before you raise the cap: a larger batch makes every step slower, "
     "and the KV pages run out first. Write down what you changed and what it did."

@@ -42,7 +42,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     gate_up = gate_up.contiguous()
     rows, width = gate_up.shape
     if width % 2:
-        raise KernelError(f"gate_up: {width} columns do not halve into gate and up")
+        raise KernelError(f"gate_up: {width} columns do not halve")
     y = torch.empty(rows, width // 2)
     library().silu_mul(
         floats("gate_up", gate_up, (rows, width)),

@@ -207,7 +207,7 @@ class Alertmanager:
     def __call__(self, message: Message, repeat: bool) -> None:
         headers = {"Content-Type": "application/json"}
         if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = f"Bearer {self._token}"  # not shown
         alerts = [self._alert(message, one.name, one.since) for one in message.targets]
         _post(self._client, self._url, json.dumps(alerts).encode(), headers)
 

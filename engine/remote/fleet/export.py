@@ -26,6 +26,7 @@ from engine.remote.metrics.numbers import Numbers
 from engine.snapshot import Snapshot, SourceState
 
 PREFIX = "evewatch:fleet_"
+# not shown
 GAUGES: tuple[tuple[str, str, Callable[[Snapshot], float | None]], ...] = (
     ("requests_running", "Requests that run.", lambda s: s.batch.running),
     ("requests_waiting", "Requests that wait.", lambda s: s.queue.waiting),
@@ -34,11 +35,13 @@ GAUGES: tuple[tuple[str, str, Callable[[Snapshot], float | None]], ...] = (
     ("output_tokens_per_second", "Recent mean.", lambda s: s.batch.output_tok_s),
     ("prefix_cache_hit_ratio", "Prompt tokens found in it, 0-1.", lambda s: s.kv.prefix_hit_ratio),
 )
+# not shown
 COUNTERS = {
     "output_tokens": "Tokens generated.",
     "prompt_tokens": "Prompt tokens processed.",
     "preemptions": "Requests preempted.",
 }
+# not shown
 HISTOGRAMS = {
     "ttft": ("time_to_first_token_seconds", "Time to first token."),
     "tpot": ("time_per_output_token_seconds", "Time per output token."),

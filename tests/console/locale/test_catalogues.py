@@ -11,7 +11,7 @@ from console.locale.forms import places
 from glossary import lacking, terms
 
 MISSING = {
-    "console": 240, "commands": 405, "engine": 465, "checklists": 430, "playbooks-measure": 405,
+    "console": 240, "commands": 405, "engine": 0, "checklists": 0, "playbooks-measure": 405,
     "playbooks-health": 565, "playbooks-reports": 825,
 }  # fmt: skip
 """Texts that have no translation yet: this only goes down."""
