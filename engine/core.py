@@ -111,9 +111,9 @@ class Engine(Watchable):
     def start(self) -> None:
         """Load and serve, both on a thread of its own; returns once it serves.
 
-        Whoever first runs a parallel loop gets a pool of threads from OpenMP. With a second pool
-        about, more threads are managed than there are cores, waiting at a barrier becomes
-        sleeping, and a step takes a fifth longer: so nobody but the engine's thread computes.
+        The kernels' threads work for one caller at a time, and OpenMP gives each thread that runs
+        one of torch's parallel loops a pool of its own; with a second pool about, a step takes a
+        fifth longer. So nobody but the engine's thread computes.
         Raises what `load` raises.
         """
         if self._stopped:

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
 import torch
 
+from kernels import memory
 from kernels.contract import Operations
+from kernels.cpu import gemm, native
 from kernels.cpu.build import load
 from kernels.decoder import COMPUTE, product_bits, product_names
 from kernels.dispatch import select
@@ -33,6 +34,9 @@ COLD_BYTES = 96 << 20
 """Data that a benchmark walks through: more than the last cache level holds."""
 KEPT = 32
 """Columns in float of a matrix of products of int8, as `outlier_columns` has it."""
+
+
+Floats = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -101,17 +105,17 @@ def measure(
 
 def measure_roof() -> Roof:
     """Multiply-adds from registers, and reading memory, both in C."""
-    library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
-    threads, rounds = torch.get_num_threads(), 1 << 22
-    fma = min(measure([lambda: library.multiply_add(ctypes.c_int64(rounds), threads)])[0])
-    flops = 2 * library.multiply_adds() * rounds * threads
+    library = load([native.source("peak.c")], {})
+    rounds, team = 1 << 22, ctypes.c_void_p(native.team())
+    fma = min(measure([lambda: library.multiply_add(ctypes.c_int64(rounds), team)])[0])
+    flops = 2 * library.multiply_adds() * rounds * torch.get_num_threads()
     return Roof(memory_read_rate() or 0.0, flops / fma)
 
 
 def random_cache(name: str, sizes: Sizes, pages: int, blocks: int) -> LayerKv:
     """One layer, filled with plausible numbers."""
     layout = PageLayout(FORMATS[name], sizes.kv_heads, sizes.head_dim, sizes.page)
-    raw = torch.zeros(pages, sizes.kv_heads, layout.head_bytes, dtype=torch.uint8)
+    raw = memory.zeros((pages, sizes.kv_heads, layout.head_bytes), torch.uint8)  # as the engine has
     for section in layout.sections:
         view = layout.view(raw, section)
         if view.dtype == torch.int8:
@@ -208,9 +212,9 @@ def random_blocks(encoding: str, n: int, k: int) -> RawWeight:
     return RawWeight(encoding, n, k, torch.randint(0, 50, (n, row), dtype=torch.uint8))
 
 
-def layer_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[list[TimedCall]]:
-    """A layer's products, with cold weights: of floats and of integers, with the columns kept that
-    a calibration would name."""
+def layer_cases(encoding: str, sizes: Sizes) -> Iterator[list[TimedCall]]:
+    """A layer's products in C, as a step has them, with cold weights: of floats and of integers,
+    with the columns kept that a calibration would name."""
     s = sizes
     shapes = {
         "qkv": ((s.query_heads + 2 * s.kv_heads) * s.head_dim, s.hidden),
@@ -222,25 +226,30 @@ def layer_cases(run: Operations, encoding: str, sizes: Sizes) -> Iterator[list[T
     nbytes, macs = sum(w.nbytes for w in raw.values()), sum(w.rows * w.cols for w in raw.values())
     copies = -(-COLD_BYTES // macs)
 
-    def packed(compute: str) -> dict[str, object]:
+    def packed(compute: str) -> dict[str, gemm.PackedWeight]:
         found = {}
         for name in product_names(0):
             bits, weight = product_bits(compute, name), raw[name.partition(".")[2]]
             kept = range(0, 18 * KEPT, 18) if bits == 8 else ()
-            found[name] = run.pack(weight, None if bits is None else Rounding(bits, tuple(kept)))
+            rounding = None if bits is None else Rounding(bits, tuple(kept))
+            found[name.partition(".")[2]] = gemm.pack(weight, rounding)
         return found
 
     layers = {compute: [packed(compute) for _ in range(copies)] for compute in COMPUTE}
     for rows in (1, 8, 24, 48, 256):
         x = {name: torch.randn(rows, k) for name, (_, k) in shapes.items()}
+        y = {name: torch.empty(rows, n) for name, (n, _) in shapes.items()}
         work = Work(nbytes + 4 * rows * sum(n + k for n, k in shapes.values()), 2 * rows * macs)
 
-        def timed(compute: str, x: dict[str, torch.Tensor] = x, work: Work = work) -> TimedCall:
-            turn = cycle(layers[compute])
+        def timed(compute: str, x: Floats = x, y: Floats = y, work: Work = work) -> TimedCall:
+            turn = cycle([
+                [gemm.again(x[name], weight, y[name]) for name, weight in layer.items()]
+                for layer in layers[compute]
+            ])  # fmt: skip
 
             def call() -> None:
-                for name, weight in next(turn).items():
-                    run.linear(x[name.partition(".")[2]], weight)
+                for product in next(turn):
+                    product()
 
             return TimedCall(f"layer {len(x['qkv'])}", f"{encoding} {compute}", call, work)
 
@@ -257,7 +266,7 @@ def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[Sequenc
         yield from ([one] for one in linear_cases(run, encoding, sizes))
     if run.name == "cpu":
         for encoding in BLOCK_BYTES:
-            yield from layer_cases(run, encoding, sizes)
+            yield from layer_cases(encoding, sizes)
 
 
 def row_of(case: TimedCall, times: list[float], first: float, backend: str, roof: Roof) -> str:

@@ -1,14 +1,14 @@
 """Products of integers, in plain torch: what `compute` other than f32 means, to the bit.
 
-    y = Σ kept columns x·w  +  Σ blocks scale · (d · Σ q·u)  [+ m · (scale · Σ q)]
+    y = Σ blocks d · (scale · Σ q·u + Σ kept x·u)  [+ m · (scale · Σ q + Σ kept x)]
 
 x becomes whole numbers q of −127…127 (8 bits) or −32767…32767 (16) with a float32 scale for each
 row and block of 32 columns; W stays the integers u, scales d and lowest values m of its file. Sums
-inside a block are exact. Rounded is one chain of float32: multiply-adds over the kept columns, then
-one a block (two where there is an m), in order of k. So a row's result depends on that row alone.
+inside a block are exact. Rounded is one chain of float32: a multiply-add for each block (two where
+there is an m), in order of k. So a row's result depends on that row alone.
 
 Columns that stand out would take the resolution from the others of their block. Those that a
-calibration names are kept in float on both sides, and are zero in q.
+calibration names are kept in float and are zero in q; their block adds them one after another.
 """
 
 from __future__ import annotations
@@ -36,19 +36,15 @@ class IntegerWeight:
     bits: int
     """Of q."""
     kept: torch.Tensor
-    """int64 [n]: columns whose products are of floats, ascending."""
-    kept_weights: torch.Tensor
-    """float32 [N, n]"""
+    """int64 [n]: columns of x that stay in float, ascending."""
     nbytes: int
-    """Of the file's blocks and the kept columns."""
+    """Of the file's blocks."""
 
     @classmethod
     def of(cls, weight: RawWeight, rounding: Rounding) -> IntegerWeight:
         values, scale, lowest = weight.parts()
-        columns = rounding.columns(weight)
-        kept, floats = torch.tensor(columns, dtype=torch.int64), weight.columns(columns)
-        nbytes = weight.nbytes + floats.nbytes
-        return cls(values, scale, lowest, rounding.bits, kept, floats, nbytes)
+        kept = torch.tensor(rounding.columns(weight), dtype=torch.int64)
+        return cls(values, scale, lowest, rounding.bits, kept, weight.nbytes)
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """float32 [T, K]: exactly the values that the file means."""
@@ -67,13 +63,15 @@ def linear(
     """As `kernels.contract.Operations.linear`."""
     q, scale, sums = quantise_rows(x, weight.bits, weight.kept)
     y = x.new_zeros(len(x), len(weight.values))
-    for i, column in enumerate(weight.kept.tolist()):
-        y = fused(x[:, column, None], weight.kept_weights[:, i], y)
     for b in range(q.shape[1]):
         whole = (q[:, b].double() @ weight.values[:, b].double().T).float()  # rounded here alone
-        y = fused(whole * weight.scale[:, b], scale[:, b, None], y)
+        part, total = whole * scale[:, b, None], sums[:, b, None]
+        for column in weight.kept[weight.kept // BLOCK == b].tolist():
+            part = fused(weight.values[:, b, column % BLOCK], x[:, column, None], part)
+            total = total + x[:, column, None]
+        y = fused(weight.scale[:, b], part, y)
         if weight.lowest is not None:
-            y = fused(weight.lowest[:, b], sums[:, b, None], y)
+            y = fused(weight.lowest[:, b], total, y)
     if bias is not None:
         y = y + bias
     return y if residual is None else residual.copy_(y + residual)

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch.nn import functional as F
@@ -94,19 +93,19 @@ def memory_read_rate() -> float | None:
     (about 50 ms); None without a compiler. Call it on the thread that computes."""
     import ctypes
 
+    from kernels.cpu import native
     from kernels.cpu.build import load
 
     try:
-        library = load([Path(__file__).parent / "cpu" / "peak.c"], {})
+        library = load([native.source("peak.c")], {})
+        team = ctypes.c_void_p(native.team())
     except BuildError:
         return None
     data = torch.ones(READ_BYTES // 4)
     fastest = float("inf")
     for _ in range(READ_PASSES):
         start = time.perf_counter()
-        library.read_all(
-            ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(len(data)), torch.get_num_threads()
-        )
+        library.read_all(ctypes.c_void_p(data.data_ptr()), ctypes.c_int64(len(data)), team)
         fastest = min(fastest, time.perf_counter() - start)
     return READ_BYTES / fastest
 

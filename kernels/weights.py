@@ -91,18 +91,6 @@ class RawWeight:
             None if lowest is None else lowest.squeeze(-1),
         )
 
-    def columns(self, wanted: Sequence[int]) -> torch.Tensor:
-        """float32 [rows, n]: some columns of `dequantise`, without the memory of all."""
-        found = torch.empty(self.rows, len(wanted))
-        for i, column in enumerate(wanted):
-            if self.encoding in FLOAT:
-                found[:, i] = self.data[:, column]
-                continue
-            data = self._blocks()[:, column // BLOCK].contiguous()
-            block = RawWeight(self.encoding, self.rows, BLOCK, data)
-            found[:, i] = block.dequantise()[:, column % BLOCK]
-        return found
-
     def _blocks(self) -> torch.Tensor:
         """uint8 [rows, blocks, bytes of a block]"""
         return self.data.reshape(self.rows, self.cols // BLOCK, BLOCK_BYTES[self.encoding])

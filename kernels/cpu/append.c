@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kv.h"
+#include "team.h"
 
 #define ALONE 4 /* rows that are written before a thread team has woken */
 #define MIN_SCALE 0x1p-24f /* smallest positive half */
@@ -292,11 +293,31 @@ static void rotate_queries(const Step *step, const Rows *rows, const Cache *cach
                 rows->sin + at, rows->q + (row * rows->query_heads + head) * DIM);
 }
 
+typedef struct {
+    const Cache *cache;
+    const Step *step;
+    Rows rows;
+    const Tile *tiles;
+    int64_t *clipped;
+} Job;
+
+/* The queries of a row, or one after another the KV heads of a tile. */
+static void append_one(const void *what, int64_t i) {
+    const Job *job = what;
+    int64_t tile = i - job->step->rows, clipped = 0;
+    if (tile < 0) {
+        rotate_queries(job->step, &job->rows, job->cache, i);
+        return;
+    }
+    for (int64_t head = 0; head < job->cache->kv_heads; head++)
+        clipped += write_tile(job->cache, job->step, &job->rows, job->tiles[tile], head);
+    if (clipped) __atomic_fetch_add(job->clipped, clipped, __ATOMIC_RELAXED);
+}
+
 /* cos, sin [table, DIM / 2]. 0, or a Failure. */
 int append_kv(const Cache *cache, const Step *step, const float *qkv, const float *cos,
-              const float *sin, int64_t table, const float *q_norm, const float *k_norm, float eps, float *q,
-              int64_t query_heads, int threads) {
-    const Rows rows = {qkv, cos, sin, q_norm, k_norm, q, eps, query_heads};
+              const float *sin, int64_t table, const float *q_norm, const float *k_norm, float eps,
+              float *q, int64_t query_heads, const Team *team) {
     int64_t count, clipped = 0, batch = step->rows;
     int failed = misfit(cache, step);
     if (failed) return failed;
@@ -304,17 +325,10 @@ int append_kv(const Cache *cache, const Step *step, const float *qkv, const floa
         if (step->positions[r] >= table) return POSITION;
     Tile *tiles = tiles_of(step, PAGE, &count);
     if (!tiles) return NO_MEMORY;
-#pragma omp parallel num_threads(threads) reduction(+ : clipped) if (batch > ALONE)
-    {
-#pragma omp for schedule(static) nowait
-        for (int64_t r = 0; r < batch; r++) rotate_queries(step, &rows, cache, r);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < count; i++) carry(cache, step, tiles[i]);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < count * cache->kv_heads; i++)
-            clipped += write_tile(cache, step, &rows, tiles[i / cache->kv_heads],
-                                  i % cache->kv_heads);
-    }
+    for (int64_t i = 0; i < count; i++) carry(cache, step, tiles[i]);
+    const Rows rows = {qkv, cos, sin, q_norm, k_norm, q, eps, query_heads};
+    const Job job = {cache, step, rows, tiles, &clipped};
+    (batch > ALONE ? team->run : do_alone)(team, append_one, &job, batch + count);
     if (cache->saturated && cache->format == STATIC) {
         cache->saturated[0] += 2 * batch * cache->kv_heads * DIM;
         cache->saturated[1] += clipped;

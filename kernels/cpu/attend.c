@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "kv.h"
+#include "team.h"
 
 #define COLS (PAGE / LANES)
 /* Query vectors per pass over K and V, as many as keep their sums in 12 registers, or in 24 of
@@ -501,18 +502,30 @@ static Task *tasks_of(const Cache *cache, const Step *step, int threads, int64_t
     return tasks;
 }
 
+typedef struct {
+    Run *run;
+    const Cache *cache;
+    const Step *step;
+    Queries queries;
+    const Task *tasks;
+} Job;
+
+static void attend_one(const void *what, int64_t i) {
+    const Job *job = what;
+    job->run(job->cache, job->step, &job->queries, job->tasks + i);
+}
+
 /* q, out [T, query_heads, DIM]. 0, or a Failure. */
 int attend(const Cache *cache, const Step *step, const float *q, float *out, float scale,
-           int64_t query_heads, int threads) {
-    Run *const run = runner_of(cache);
-    const Queries queries = {q, out, scale * 1.44269504f, query_heads};
+           int64_t query_heads, const Team *team) {
     int64_t count, visits;
     int failed = misfit(cache, step);
     if (failed) return failed;
-    Task *tasks = tasks_of(cache, step, threads, &count, &visits);
+    Task *tasks = tasks_of(cache, step, (int)team->threads, &count, &visits);
     if (!tasks) return NO_MEMORY;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (visits > ALONE)
-    for (int64_t i = 0; i < count; i++) run(cache, step, &queries, tasks + i);
+    const Queries queries = {q, out, scale * 1.44269504f, query_heads};
+    const Job job = {runner_of(cache), cache, step, queries, tasks};
+    (visits > ALONE ? team->run : do_alone)(team, attend_one, &job, count);
     free(tasks);
     return 0;
 }

@@ -24,15 +24,13 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-import torch  # noqa: F401  its libgomp must be mapped first, ours then joins that thread pool
-
 from kernels.errors import BuildError
 
 FLAGS: tuple[str, ...] = (
     "-std=gnu11",
     "-O3",
     "-march=native",
-    "-fopenmp",
+    "-pthread",
     "-fPIC",
     "-shared",
     # The parts of -ffast-math that never reorder a sum. The whole of it also links code

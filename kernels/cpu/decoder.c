@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "native.h"
+#include "team.h"
 #include "weight.h"
 
 typedef struct {
@@ -18,12 +19,12 @@ typedef struct {
 
 typedef struct {
     int (*linear)(const Weight *, const float *, const float *, const float *, float *, float *,
-                  int64_t, int64_t, int);
+                  int64_t, int64_t, const Team *);
     int (*append_kv)(const void *, const void *, const float *, const float *, const float *,
-                     int64_t, const float *, const float *, float, float *, int64_t, int);
-    int (*attend)(const void *, const void *, const float *, float *, float, int64_t, int);
-    void (*rms_norm)(const float *, const float *, float, float *, int64_t, int64_t, int);
-    void (*silu_mul)(const float *, float *, int64_t, int64_t, int);
+                     int64_t, const float *, const float *, float, float *, int64_t, const Team *);
+    int (*attend)(const void *, const void *, const float *, float *, float, int64_t, const Team *);
+    void (*rms_norm)(const float *, const float *, float, float *, int64_t, int64_t, const Team *);
+    void (*silu_mul)(const float *, float *, int64_t, int64_t, const Team *);
 } Operations;
 
 typedef struct {
@@ -95,25 +96,25 @@ static Buffers carve(const Shape *shape, const Layer *l, float *at, int64_t rows
 }
 
 static int product(const Operations *ops, const Weight *w, const float *x, const float *bias,
-                   const float *residual, float *y, Room room, int64_t rows, int threads) {
-    return ops->linear(w, x, bias, residual, y, room.scratch, room.scratch_floats, rows, threads);
+                   const float *residual, float *y, Room room, int64_t rows, const Team *team) {
+    return ops->linear(w, x, bias, residual, y, room.scratch, room.scratch_floats, rows, team);
 }
 
 /* The logits of some rows of x. */
 static int head(const Operations *ops, const Shape *shape, const float *x, Logits logits,
-                Buffers b, Room room, int threads) {
+                Buffers b, Room room, const Team *team) {
     int64_t n = shape->hidden;
     for (int64_t i = 0; i < logits.count; i++)
         memcpy(b.qkv + i * n, x + logits.rows[i] * n, (size_t)n * sizeof *x);
-    ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, threads);
-    return product(ops, &shape->head, b.normed, 0, 0, logits.out, room, logits.count, threads);
+    ops->rms_norm(b.qkv, shape->norm, shape->eps, b.normed, logits.count, n, team);
+    return product(ops, &shape->head, b.normed, 0, 0, logits.out, room, logits.count, team);
 }
 
 /* x [rows, hidden], overwritten. `spent` [PARTS] grows by the nanoseconds of each. 0, or a
    Failure. */
 int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layers,
                    const void *step, float *x, int64_t rows, Logits logits, Room room,
-                   int64_t *spent, int threads) {
+                   int64_t *spent, const Team *team) {
     int64_t n = shape->hidden, last = now();
     int failed;
     if (room.buffer_floats < decoder_buffers(shape, layers, rows)) return ROOM;
@@ -123,34 +124,34 @@ int decoder_layers(const Operations *ops, const Shape *shape, const Layer *layer
     Buffers b = carve(shape, layers, room.buffers, rows);
     for (int64_t i = 0; i < shape->layers; i++) {
         const Layer *l = layers + i;
-        ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, threads);
+        ops->rms_norm(x, l->attn_norm, shape->eps, b.normed, rows, n, team);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, &l->qkv, b.normed, l->qkv_bias, 0, b.qkv, room, rows, threads)))
+        if ((failed = product(ops, &l->qkv, b.normed, l->qkv_bias, 0, b.qkv, room, rows, team)))
             return failed;
         charge(spent, LINEAR, &last);
         if ((failed = ops->append_kv(l->cache, step, b.qkv, shape->cos, shape->sin,
                                      shape->positions, l->q_norm, l->k_norm, shape->eps, b.q,
-                                     shape->query_heads, threads)))
+                                     shape->query_heads, team)))
             return failed;
         charge(spent, APPEND, &last);
         if ((failed = ops->attend(l->cache, step, b.q, b.mixed, shape->scale, shape->query_heads,
-                                  threads)))
+                                  team)))
             return failed;
         charge(spent, ATTEND, &last);
-        if ((failed = product(ops, &l->out, b.mixed, l->out_bias, x, x, room, rows, threads)))
+        if ((failed = product(ops, &l->out, b.mixed, l->out_bias, x, x, room, rows, team)))
             return failed;
         charge(spent, LINEAR, &last);
-        ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, threads);
+        ops->rms_norm(x, l->mlp_norm, shape->eps, b.normed, rows, n, team);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, &l->gate_up, b.normed, 0, 0, b.gate_up, room, rows, threads)))
+        if ((failed = product(ops, &l->gate_up, b.normed, 0, 0, b.gate_up, room, rows, team)))
             return failed;
         charge(spent, LINEAR, &last);
-        ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, threads);
+        ops->silu_mul(b.gate_up, b.gated, rows, l->down.cols, team);
         charge(spent, ROWWISE, &last);
-        if ((failed = product(ops, &l->down, b.gated, 0, x, x, room, rows, threads))) return failed;
+        if ((failed = product(ops, &l->down, b.gated, 0, x, x, room, rows, team))) return failed;
         charge(spent, LINEAR, &last);
     }
-    failed = head(ops, shape, x, logits, b, room, threads);
+    failed = head(ops, shape, x, logits, b, room, team);
     charge(spent, HEAD, &last);
     return failed;
 }

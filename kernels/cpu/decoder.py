@@ -11,7 +11,7 @@ import torch
 from kernels.contract import Decoder, DecoderLayer
 from kernels.cpu import gemm, kv, native, rowwise
 from kernels.cpu.gemm import PackedWeight, WeightStruct
-from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats, optional_floats
+from kernels.cpu.native import FLOAT, POINTER, SIZE, floats, optional_floats, team
 from kernels.errors import KernelError
 from kernels.layout import KvStep, LayerKv
 
@@ -110,7 +110,7 @@ class CpuStack:
             _Logits(len(wanted), wanted.data_ptr(), logits.data_ptr()),
             _Room(buffers.data_ptr(), len(buffers), scratch.data_ptr(), len(scratch)),
             self._spent,
-            torch.get_num_threads(),
+            team(),
         )
         if failed == native.Failure.ROW_ID:
             given = wanted.tolist()
@@ -185,6 +185,6 @@ def _library() -> ctypes.CDLL:
     loaded.decoder_buffers.argtypes = [POINTER, POINTER, SIZE]
     loaded.decoder_buffers.restype = SIZE
     loaded.decoder_layers.argtypes = [
-        *[POINTER] * 5, SIZE, _Logits, _Room, POINTER, INT,
+        *[POINTER] * 5, SIZE, _Logits, _Room, POINTER, POINTER,
     ]  # fmt: skip
     return loaded

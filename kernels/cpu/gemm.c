@@ -10,9 +10,8 @@
  * reads them in one stream from addresses that the compiler knows.
  */
 
-#include <omp.h>
-
 #include "panels.h"
+#include "team.h"
 
 /* TILE rows × 16 columns of accumulators, the weights and one broadcast fit the register file;
  * so do PAIR rows × 32 columns. A row's value that serves two panels is loaded once for both:
@@ -45,49 +44,8 @@ enum {
     ROWS = 132,  /* rows that share an unpacked chunk: a multiple of every TILE, and half of a
                     step of 256, which two threads then halve instead of exchanging it */
     FEW = 4096,  /* values of x that one thread turns into integers for all */
+    STRIP = 4,   /* rows, otherwise, of a thread at a time */
 };
-
-/* --- weights ----------------------------------------------------------------------- */
-
-INLINE vf as_float(vi bits) { return (vf)bits; }
-
-/* The nibble at `shift` of each lane, plus `lowest`. */
-INLINE vf nibbles(vi bits, int shift, float lowest)
-{
-#if LANES == 16 /* a table of all sixteen: the look-up minds no bits but the lowest four */
-    vf table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return (vf)_mm512_permutexvar_ps((__m512i)(bits >> shift), (__m512)(table + lowest));
-#else
-    return to_float((bits >> shift & 15) + (int32_t)lowest);
-#endif
-}
-
-/* The float16 in the upper half of each lane. Moving the exponent by a multiplication is
- * exact for subnormals too. */
-INLINE vf half_to_float(vi high)
-{
-    vi small = (high >> 3) & (int32_t)0x8fffe000;
-    vi special = ((small & 0x0f800000) == 0x0f800000) & 0x7f800000; /* inf, nan */
-    return as_float((vi)(as_float(small) * 0x1p112f) | special);
-}
-
-/* Column b of a word. */
-INLINE lanes weights(int enc, const uint8_t *block, const affine *a, int side, int word, int b)
-{
-    lanes w;
-    UNROLL for (int v = 0; v < VECS; v++) {
-        vi bits = load_i32(block + word_at(enc, side, word) + 4 * LANES * v);
-        switch (enc) {
-        case F32: w.v[v] = as_float(bits); break;
-        case F16: w.v[v] = half_to_float(b ? bits : bits << 16); break;
-        case BF16: w.v[v] = as_float(b ? bits & ~0xffff : bits << 16); break;
-        case Q8_0: w.v[v] = to_float(bits << (24 - 8 * b) >> 24) * a->d.v[v]; break;
-        case Q4_0: w.v[v] = nibbles(bits, 8 * b + 4 * side, -8) * a->d.v[v]; break;
-        case Q4_1: w.v[v] = mul_add(nibbles(bits, 8 * b + 4 * side, 0), a->d.v[v], a->m.v[v]); break;
-        }
-    }
-    return w;
-}
 
 /* --- tiles ------------------------------------------------------------------------- */
 
@@ -273,7 +231,7 @@ INLINE ptrdiff_t gathered_floats(ptrdiff_t t, ptrdiff_t k)
 typedef struct {
     ALIGNED ptrdiff_t next;
     ptrdiff_t end;
-} share;
+} stretch;
 
 /* --- entry points: contiguous arrays, `enc` as in the enum ----------------------------- */
 
@@ -284,84 +242,132 @@ ptrdiff_t evewatch_linear_scratch(const Weight *w, ptrdiff_t t, int threads)
     return threads * gathered_floats(t, w->cols);
 }
 
+typedef struct {
+    const Weight *w;
+    product g;
+    quantised q;
+    ptrdiff_t t, step, pairs; /* `step` rows at a time */
+    float *scratch;
+    int seats;
+    stretch *stretches; /* of each seat */
+} job;
+
+static void quantise_some(const void *what, int64_t item)
+{
+    const job *j = what;
+    ptrdiff_t end = min((item + 1) * STRIP, j->t);
+    for (ptrdiff_t row = item * STRIP; row < end; row++)
+        quantise_row(j->w, j->g.x + row * j->g.k, j->q, row);
+}
+
+/* Its own stretch, then what is left of the others'. */
+static void take_seat(const void *what, int64_t seat)
+{
+    const job *j = what;
+    ptrdiff_t panels = ceil_div(j->g.n, PANEL), gathered_row = -1, at;
+    float *gathered = j->t > PAIR ? j->scratch + seat * gathered_floats(j->t, j->g.k) : NULL;
+    for (int i = 0; i < j->seats; i++) {
+        stretch *s = j->stretches + (seat + i) % j->seats;
+        while ((at = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->end) {
+            ptrdiff_t row = at / j->pairs * j->step, rows = min(j->step, j->t - row);
+            ptrdiff_t p = at % j->pairs * 2;
+            int count = (int)min(2, panels - p);
+            if (j->w->bits) {
+                integer_rows_by_panels(j->w, j->g, j->q, row, rows, p, count);
+                continue;
+            }
+            if (gathered && gathered_row != row)
+                gather(j->g, gathered_row = row, rows, gathered);
+            rows_by_panels(j->g, gathered, row, rows, p, count);
+        }
+    }
+}
+
 /* y [t, rows] = x [t, cols] · wᵀ + bias + residual. 0, or ROOM if `scratch` has fewer floats than
  * the product needs. */
 int evewatch_linear(const Weight *w, const float *x, const float *bias, const float *residual,
-                    float *y, float *scratch, ptrdiff_t scratch_floats, ptrdiff_t t, int threads)
+                    float *y, float *scratch, ptrdiff_t scratch_floats, ptrdiff_t t,
+                    const Team *team)
 {
-    product g = {(int)w->encoding, x, w->data, bias, residual, y, w->rows, w->cols};
-    ptrdiff_t panels = ceil_div(g.n, PANEL), pairs = ceil_div(panels, 2);
-    ptrdiff_t step = part(t, ROWS, TILE), all = ceil_div(t, step) * pairs;
-    ptrdiff_t each = w->bits ? 0 : gathered_floats(t, g.k);
-    if (scratch_floats < evewatch_linear_scratch(w, t, threads)) return ROOM;
-    quantised q = w->bits ? integer_carve(w, scratch, t) : (quantised){0};
-    int alone = w->bits && t * g.k <= FEW; /* sooner done than others are waited for */
-    for (ptrdiff_t row = 0; alone && row < t; row++) quantise_row(w, x + row * g.k, q, row);
-    share shares[threads];
-    for (int i = 0; i < threads; i++)
-        shares[i] = (share){all * i / threads, all * (i + 1) / threads};
-#pragma omp parallel num_threads(threads)
-    {
-        int me = omp_get_thread_num();
-        float *gathered = each ? scratch + me * each : NULL;
-        ptrdiff_t gathered_row = -1;
-        if (w->bits && !alone) {
-#pragma omp for schedule(static)
-            for (ptrdiff_t row = 0; row < t; row++) quantise_row(w, x + row * g.k, q, row);
-        }
-        for (int i = 0; i < threads; i++) {
-            share *s = shares + (me + i) % threads;
-            ptrdiff_t at;
-            while ((at = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->end) {
-                ptrdiff_t row = at / pairs * step, rows = min(step, t - row), p = at % pairs * 2;
-                int count = (int)min(2, panels - p);
-                if (w->bits) {
-                    integer_rows_by_panels(w, g, q, row, rows, p, count);
-                    continue;
-                }
-                if (gathered && gathered_row != row) gather(g, gathered_row = row, rows, gathered);
-                rows_by_panels(g, gathered, row, rows, p, count);
-            }
-        }
+    int seats = (int)team->threads;
+    stretch stretches[seats];
+    job j = {w, {(int)w->encoding, x, w->data, bias, residual, y, w->rows, w->cols}};
+    j.t = t, j.step = part(t, ROWS, TILE), j.pairs = ceil_div(ceil_div(w->rows, PANEL), 2);
+    j.scratch = scratch, j.seats = seats, j.stretches = stretches;
+    if (scratch_floats < evewatch_linear_scratch(w, t, seats)) return ROOM;
+    if (w->bits) {
+        j.q = integer_carve(w, scratch, t);
+        int is_small = t * w->cols <= FEW; /* sooner done than others are waited for */
+        (is_small ? do_alone : team->run)(team, quantise_some, &j, ceil_div(t, STRIP));
     }
+    ptrdiff_t all = ceil_div(t, j.step) * j.pairs;
+    for (int i = 0; i < seats; i++)
+        stretches[i] = (stretch){all * i / seats, all * (i + 1) / seats};
+    team->run(team, take_seat, &j, seats);
     return 0;
 }
 
-/* Rows tokens[0…t) of a packed [n, k] matrix -> y [t, k]. Unpacks whole panels and keeps one
- * row of 16: a step embeds few tokens. 0, or ROW_ID. */
+typedef struct {
+    int enc;
+    const uint8_t *w;
+    const int64_t *tokens;
+    float *y;
+    ptrdiff_t k;
+} lookup;
+
+/* Row tokens[i] of a packed [n, k] matrix -> row i of y [t, k]. Unpacks a whole panel and keeps one
+ * row of 16: a step embeds few tokens. */
+static void embed_one(const void *what, int64_t i)
+{
+    const lookup *j = what;
+    ALIGNED float unpacked[BLOCK * PANEL];
+    const uint8_t *panel = j->w + j->tokens[i] / PANEL * panel_bytes(j->enc, j->k);
+    for (ptrdiff_t at = 0; at < j->k; at += BLOCK) {
+        ptrdiff_t cols = min(BLOCK, j->k - at);
+        OF[j->enc].unpack(panel + panel_bytes(j->enc, at), 0, cols, unpacked);
+        for (ptrdiff_t c = 0; c < cols; c++)
+            j->y[i * j->k + at + c] = unpacked[c * PANEL + j->tokens[i] % PANEL];
+    }
+}
+
+/* 0, or ROW_ID. */
 int evewatch_embed(int enc, const uint8_t *w, const int64_t *tokens, float *y, ptrdiff_t t,
-                   ptrdiff_t n, ptrdiff_t k, int threads)
+                   ptrdiff_t n, ptrdiff_t k, const Team *team)
 {
     for (ptrdiff_t i = 0; i < t; i++)
         if (tokens[i] < 0 || tokens[i] >= n) return ROW_ID;
-#pragma omp parallel for num_threads(threads) schedule(static) if (t > ALONE)
-    for (ptrdiff_t i = 0; i < t; i++) {
-        ALIGNED float unpacked[BLOCK * PANEL];
-        const uint8_t *panel = w + tokens[i] / PANEL * panel_bytes(enc, k);
-        for (ptrdiff_t at = 0; at < k; at += BLOCK) {
-            ptrdiff_t cols = min(BLOCK, k - at);
-            OF[enc].unpack(panel + panel_bytes(enc, at), 0, cols, unpacked);
-            for (ptrdiff_t c = 0; c < cols; c++)
-                y[i * k + at + c] = unpacked[c * PANEL + tokens[i] % PANEL];
-        }
-    }
+    lookup j = {enc, w, tokens, y, k};
+    (t > ALONE ? team->run : do_alone)(team, embed_one, &j, t);
     return 0;
 }
 
-/* The n rows of a file -> panels; w is zero before. */
-void evewatch_pack(int enc, const uint8_t *rows, uint8_t *w, ptrdiff_t n, ptrdiff_t k, int threads)
+typedef struct {
+    int enc;
+    const uint8_t *rows;
+    uint8_t *w;
+    ptrdiff_t n, k;
+} packing;
+
+static void pack_panel(const void *what, int64_t p)
 {
-    ptrdiff_t blocks = k / block_cols(enc), bytes = block_bytes(enc) / PANEL;
-    ptrdiff_t halves = enc == Q4_1 ? 2 : enc >= Q8_0; /* before the words of a block */
-#pragma omp parallel for num_threads(threads)
-    for (ptrdiff_t p = 0; p < ceil_div(n, PANEL); p++)
-        for (ptrdiff_t b = 0; b < blocks; b++)
-            for (ptrdiff_t r = 0; r < min(PANEL, n - p * PANEL); r++) {
-                const uint8_t *from = rows + ((p * PANEL + r) * blocks + b) * bytes;
-                uint8_t *to = w + (p * blocks + b) * bytes * PANEL;
-                for (ptrdiff_t h = 0; h < halves; h++)
-                    memcpy(to + (h * PANEL + r) * 2, from + h * 2, 2);
-                for (ptrdiff_t at = halves * 2; at < bytes; at += 4)
-                    memcpy(to + at * PANEL + r * 4, from + at, 4);
-            }
+    const packing *j = what;
+    ptrdiff_t blocks = j->k / block_cols(j->enc), bytes = block_bytes(j->enc) / PANEL;
+    ptrdiff_t halves = j->enc == Q4_1 ? 2 : j->enc >= Q8_0; /* before the words of a block */
+    for (ptrdiff_t b = 0; b < blocks; b++)
+        for (ptrdiff_t r = 0; r < min(PANEL, j->n - p * PANEL); r++) {
+            const uint8_t *from = j->rows + ((p * PANEL + r) * blocks + b) * bytes;
+            uint8_t *to = j->w + (p * blocks + b) * bytes * PANEL;
+            for (ptrdiff_t h = 0; h < halves; h++)
+                memcpy(to + (h * PANEL + r) * 2, from + h * 2, 2);
+            for (ptrdiff_t at = halves * 2; at < bytes; at += 4)
+                memcpy(to + at * PANEL + r * 4, from + at, 4);
+        }
+}
+
+/* The n rows of a file -> panels; w is zero before. */
+void evewatch_pack(int enc, const uint8_t *rows, uint8_t *w, ptrdiff_t n, ptrdiff_t k,
+                   const Team *team)
+{
+    packing j = {enc, rows, w, n, k};
+    team->run(team, pack_panel, &j, ceil_div(n, PANEL));
 }

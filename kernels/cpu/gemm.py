@@ -7,7 +7,7 @@ there is one copy and no further loss. Layouts are drawn at the top of panels.h.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -15,7 +15,7 @@ import torch
 
 from kernels import memory, weights
 from kernels.cpu import native
-from kernels.cpu.native import INT, POINTER, SIZE, floats, optional_floats
+from kernels.cpu.native import INT, POINTER, SIZE, floats, optional_floats, team
 from kernels.errors import KernelError
 from kernels.weights import BLOCK, BLOCK_BYTES, RawWeight, Rounding
 
@@ -33,7 +33,7 @@ class WeightStruct(ctypes.Structure):
         *((n, SIZE) for n in ("encoding", "rows", "cols")),
         ("data", POINTER),
         *((n, SIZE) for n in ("bits", "kept")),
-        *((n, POINTER) for n in ("columns", "kept_data")),
+        ("columns", POINTER),
     ]
 
 
@@ -45,8 +45,10 @@ class IntegerParts:
     """Of a number of x: 8 or 16."""
     columns: torch.Tensor
     """int32 [n], ascending: those that stay in float."""
-    data: torch.Tensor
-    """float32 [panels, n, 16]"""
+
+    @classmethod
+    def of(cls, weight: RawWeight, rounding: Rounding) -> IntegerParts:
+        return cls(rounding.bits, torch.tensor(rounding.columns(weight), dtype=torch.int32))
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        return self.data.nbytes + (0 if self.integer is None else self.integer.data.nbytes)
+        return self.data.nbytes
 
     @cached_property
     def struct(self) -> WeightStruct:
@@ -79,9 +81,8 @@ class PackedWeight:
         code = ENCODINGS.index(self.encoding)
         head = (code, self.rows, self.cols, self.data.data_ptr())
         if (parts := self.integer) is None:
-            return WeightStruct(*head, 0, 0, None, None)
-        kept = (len(parts.columns), parts.columns.data_ptr(), parts.data.data_ptr())
-        return WeightStruct(*head, parts.bits, *kept)
+            return WeightStruct(*head, 0, 0, None)
+        return WeightStruct(*head, parts.bits, len(parts.columns), parts.columns.data_ptr())
 
 
 def pack(weight: RawWeight, rounding: Rounding | None = None) -> PackedWeight:
@@ -98,19 +99,9 @@ def pack(weight: RawWeight, rounding: Rounding | None = None) -> PackedWeight:
             f"weight [{weight.rows}, {weight.cols}] in {weight.encoding} has {weight.nbytes} "
             f"bytes, {weight.rows * row} are needed"
         )
-    integer = None if rounding is None else _integer_parts(weight, rounding)
+    integer = None if rounding is None else IntegerParts.of(weight, rounding)
     packed = _in_panels(weight.encoding, weight.rows, weight.cols, weight.data, row)
     return PackedWeight(weight.encoding, weight.rows, weight.cols, packed, integer)
-
-
-def _integer_parts(weight: RawWeight, rounding: Rounding) -> IntegerParts:
-    columns = rounding.columns(weight)
-    padded = torch.zeros(_panels(weight.rows) * PANEL, len(columns))
-    padded[: weight.rows] = weight.columns(columns)
-    by_panel = padded.view(_panels(weight.rows), PANEL, len(columns)).transpose(1, 2)
-    data = memory.zeros(tuple(by_panel.shape), torch.float32)
-    places = torch.tensor(columns, dtype=torch.int32)
-    return IntegerParts(rounding.bits, places, data.copy_(by_panel))
 
 
 def _in_panels(
@@ -124,7 +115,7 @@ def _in_panels(
         packed.data_ptr(),
         rows,
         cols,
-        torch.get_num_threads(),
+        team(),
     )
     return packed
 
@@ -140,22 +131,34 @@ def linear(
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """A row's result does not depend on the other rows or on the threads, to the bit."""
-    rows = x.shape[0]
-    y = torch.empty(rows, weight.rows) if residual is None else residual
-    room, threads = scratch(rows, [weight]), torch.get_num_threads()
-    failed = library().evewatch_linear(
+    y = torch.empty(x.shape[0], weight.rows) if residual is None else residual
+    again(x, weight, y, bias, residual)()
+    return y
+
+
+def again(
+    x: torch.Tensor,
+    weight: PackedWeight,
+    y: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+) -> Callable[[], None]:
+    """`linear` into y, for many times: what C is told is made and checked once. The tensors must
+    outlive it."""
+    rows, call = x.shape[0], library().evewatch_linear
+    room, together = scratch(rows, [weight]), team()
+    told = (
         ctypes.byref(weight.struct),
         floats("x", x, (rows, weight.cols)),
         optional_floats("bias", bias, (weight.rows,)),
         optional_floats("residual", residual, (rows, weight.rows)),
-        y.data_ptr(),
-        room.data_ptr(),
-        len(room),
-        rows,
-        threads,
+        floats("y", y, (rows, weight.rows)),
     )
-    native.demand("linear", failed)
-    return y
+
+    def product() -> None:
+        native.demand("linear", call(*told, room.data_ptr(), len(room), rows, together))
+
+    return product
 
 
 def scratch(rows: int, weights: Sequence[PackedWeight]) -> torch.Tensor:
@@ -176,7 +179,7 @@ def embed(weight: PackedWeight, tokens: torch.Tensor) -> torch.Tensor:
         wanted.shape[0],
         weight.rows,
         weight.cols,
-        torch.get_num_threads(),
+        team(),
     )
     if failed:
         odd = [token for token in wanted.tolist() if not 0 <= token < weight.rows]
@@ -190,9 +193,9 @@ def library() -> ctypes.CDLL:
     codes = [*range(len(ENCODINGS)), PANEL, BLOCK, *BLOCK_BYTES.values()]
     sources = ("gemm.c", "integer.c", "integer_rows.c")
     loaded = native.library(sources, {}, [*codes, ctypes.sizeof(WeightStruct)])
-    loaded.evewatch_pack.argtypes = [INT, POINTER, POINTER, SIZE, SIZE, INT]
-    loaded.evewatch_linear.argtypes = [*[POINTER] * 6, *[SIZE] * 2, INT]
+    loaded.evewatch_pack.argtypes = [INT, POINTER, POINTER, SIZE, SIZE, POINTER]
+    loaded.evewatch_linear.argtypes = [*[POINTER] * 6, *[SIZE] * 2, POINTER]
     loaded.evewatch_linear_scratch.argtypes = [POINTER, SIZE, INT]
     loaded.evewatch_linear_scratch.restype = SIZE
-    loaded.evewatch_embed.argtypes = [INT, *[POINTER] * 3, *[SIZE] * 3, INT]
+    loaded.evewatch_embed.argtypes = [INT, *[POINTER] * 3, *[SIZE] * 3, POINTER]
     return loaded

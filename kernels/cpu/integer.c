@@ -1,14 +1,14 @@
 /* Products of integers: x in int8 or int16 with a scale for each row and block of 32 columns, W in
  * the bytes of its file. kernels/integer.py defines every bit.
  *
- *   y = Σ kept columns x·w  +  Σ blocks  scale · (d · Σ q·(u − zero))  [+ m · scale · Σ q]
+ *   y = Σ blocks  d · (scale · Σ q·u + Σ kept x·u)  [+ m · (scale · Σ q + Σ kept x)]
  *
- * q is −127…127 or −32767…32767, u the weight's bits. The sum over a block's columns is exact in 32 bits, in
- * whatever order and instructions; what is rounded is one chain over the kept columns and then
- * the blocks, in order of k, whatever the number of rows, tiles or threads.
+ * q is −127…127 or −32767…32767, u the weight in units of d. The sum over a block's columns is exact
+ * in 32 bits, in whatever order and instructions; what is rounded is one chain over the blocks, in
+ * order of k, whatever the number of rows, tiles or threads.
  *
- * Columns that stand out of their block would take its resolution: they are zero in q and kept
- * in float on both sides.
+ * Columns that stand out of their block would take its resolution: they are zero in q, and kept
+ * in float.
  */
 
 #include "dot.h"
@@ -23,11 +23,11 @@
 #endif
 
 typedef struct {
-    const uint8_t *w; /* first block of the first panel */
+    const uint8_t *w; /* a block of the first panel */
     size_t panel_bytes;
-    const float *kept_w; /* [panels][keeps][16] */
-    quantised x;         /* from the first row on */
+    quantised x; /* from the first row on */
     ptrdiff_t blocks, keeps;
+    const int32_t *columns; /* [keeps] */
     float *acc; /* [panels][rows][16] */
 } tile;
 
@@ -56,20 +56,20 @@ typedef struct {
     vf v[PAIR][TILE][VECS];
 } floats;
 
-/* The columns that x keeps in float. */
-INLINE floats multiply_kept(int rows, int panels, const tile *t)
+/* A column of block b that x keeps in float, `j` its number among them. */
+INLINE void add_kept(int enc, int rows, int panels, const tile *t, ptrdiff_t j, floats *part)
 {
-    floats acc = {0};
-    for (ptrdiff_t j = 0; j < t->keeps; j++)
-        UNROLL for (int r = 0; r < rows; r++) {
-            vf x = splat(t->x.kept[r * t->keeps + j]);
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < VECS; v++) {
-                    vf w = load(t->kept_w + (p * t->keeps + j) * PANEL + v * LANES);
-                    acc.v[p][r][v] = mul_add(w, x, acc.v[p][r][v]);
-                }
+    const unsigned column = (unsigned)t->columns[j] % BLOCK, side = column / 16;
+    const uint8_t *at = t->w + word_at(enc, side, column % 16 / 4);
+    UNROLL for (int p = 0; p < panels; p++)
+        UNROLL for (int v = 0; v < VECS; v++) {
+            vi raw = load_i32(at + p * t->panel_bytes + 4 * LANES * v);
+            vf w = code(enc, raw, side, column % 4);
+            UNROLL for (int r = 0; r < rows; r++) {
+                vf *to = &part->v[p][r][v];
+                *to = mul_add(w, splat(t->x.kept[r * t->keeps + j]), *to);
+            }
         }
-    return acc;
 }
 
 /* Four columns of every panel by those of every row, of 8 bits, or two of 16. */
@@ -95,39 +95,54 @@ INLINE void add_word(int enc, int bits, int odd, int rows, int panels, const til
     }
 }
 
-/* rows × panels·16 outputs, all in registers. */
-INLINE void multiply(int enc, int bits, int rows, int panels, tile t)
+/* Block b by itself: its sums in units of d. */
+INLINE floats multiply_block(int enc, int bits, int rows, int panels, const tile *t, ptrdiff_t b)
 {
     const int ways = ways_of(rows * panels * VECS), has_zero = zero_of(enc, bits) != 0;
     const vi none = {0};
-    floats acc = multiply_kept(rows, panels, &t);
-    for (ptrdiff_t b = 0; b < t.blocks; b++, t.w += block_bytes(enc)) {
-        sums sum;
+    sums sum;
+    floats part;
+    UNROLL for (int r = 0; r < rows; r++) {
+        vi shift = has_zero ? splat_i(t->x.shift[r * t->blocks + b]) : none;
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECS; v++)
+                UNROLL for (int i = 0; i < ways; i++)
+                    sum.v[p][r][v][i] = i ? none : first_sum(shift);
+    }
+    UNROLL for (int word = 0; word < 4; word++)
+        UNROLL for (int side = 0; side < 2; side++) {
+            add_word(enc, bits, 0, rows, panels, t, b, side, word, &sum);
+            if (bits == 16) add_word(enc, bits, 1, rows, panels, t, b, side, word, &sum);
+        }
+    UNROLL for (int r = 0; r < rows; r++) {
+        vf scale = splat(t->x.scale[r * t->blocks + b]);
+        vi shift = has_zero ? splat_i(t->x.shift[r * t->blocks + b]) : none;
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECS; v++) {
+                vi whole = sum.v[p][r][v][0];
+                UNROLL for (int i = 1; i < ways; i++) whole += sum.v[p][r][v][i];
+                part.v[p][r][v] = to_float(last_sum(enc, bits, whole, shift)) * scale;
+            }
+    }
+    return part;
+}
+
+/* rows × panels·16 outputs, all in registers. */
+INLINE void multiply(int enc, int bits, int rows, int panels, tile t)
+{
+    floats acc = {0};
+    for (ptrdiff_t b = 0, j = 0; b < t.blocks; b++, t.w += block_bytes(enc)) {
         UNROLL for (int p = 0; p < panels; p++)
             prefetch(enc, t.w + p * t.panel_bytes, t.panel_bytes);
-        UNROLL for (int r = 0; r < rows; r++) {
-            vi shift = has_zero ? splat_i(t.x.shift[r * t.blocks + b]) : none;
-            UNROLL for (int p = 0; p < panels; p++)
-                UNROLL for (int v = 0; v < VECS; v++)
-                    UNROLL for (int i = 0; i < ways; i++)
-                        sum.v[p][r][v][i] = i ? none : first_sum(shift);
-        }
-        UNROLL for (int word = 0; word < 4; word++)
-            UNROLL for (int side = 0; side < 2; side++) {
-                add_word(enc, bits, 0, rows, panels, &t, b, side, word, &sum);
-                if (bits == 16) add_word(enc, bits, 1, rows, panels, &t, b, side, word, &sum);
-            }
+        floats part = multiply_block(enc, bits, rows, panels, &t, b);
+        for (; j < t.keeps && t.columns[j] < (b + 1) * BLOCK; j++)
+            add_kept(enc, rows, panels, &t, j, &part);
         UNROLL for (int p = 0; p < panels; p++) {
             affine a = load_affine(enc, t.w + p * t.panel_bytes);
             UNROLL for (int r = 0; r < rows; r++) {
-                ptrdiff_t at = r * t.blocks + b;
-                vf scale = splat(t.x.scale[at]), total = splat(t.x.scaled_sum[at]);
-                vi shift = has_zero ? splat_i(t.x.shift[at]) : none;
+                vf total = splat(t.x.total[r * t.blocks + b]);
                 UNROLL for (int v = 0; v < VECS; v++) {
-                    vi whole = sum.v[p][r][v][0];
-                    UNROLL for (int i = 1; i < ways; i++) whole += sum.v[p][r][v][i];
-                    whole = last_sum(enc, bits, whole, shift);
-                    vf y = mul_add(to_float(whole) * a.d.v[v], scale, acc.v[p][r][v]);
+                    vf y = mul_add(a.d.v[v], part.v[p][r][v], acc.v[p][r][v]);
                     acc.v[p][r][v] = enc == Q4_1 ? mul_add(a.m.v[v], total, y) : y;
                 }
             }
@@ -170,7 +185,7 @@ static void (*const MULTIPLY[][2])(int rows, int panels, tile t) = {EACH(ENTRY)}
 static quantised from_row(const Weight *w, quantised x, ptrdiff_t row)
 {
     ptrdiff_t blocks = row * (w->cols / BLOCK);
-    return (quantised){x.q + blocks * BLOCK * w->bits / 8, x.scale + blocks, x.scaled_sum + blocks,
+    return (quantised){x.q + blocks * BLOCK * w->bits / 8, x.scale + blocks, x.total + blocks,
                        x.shift + blocks, x.kept + row * w->kept};
 }
 
@@ -179,12 +194,11 @@ void integer_rows_by_panels(const Weight *w, product g, quantised x, ptrdiff_t r
 {
     ALIGNED float acc[PAIR * TILE * PANEL];
     ptrdiff_t tiles = ceil_div(rows, TILE);
-    tile t = {.panel_bytes = panel_bytes(g.enc, g.k), .blocks = g.k / BLOCK, .keeps = w->kept};
-    t.acc = acc;
+    tile t = {.panel_bytes = panel_bytes(g.enc, g.k), .blocks = g.k / BLOCK};
+    t.acc = acc, t.keeps = w->kept, t.columns = w->columns;
     for (; panels > 0; p += PAIR, panels -= PAIR) {
         int now = (int)min(panels, PAIR);
         t.w = g.w + p * t.panel_bytes;
-        t.kept_w = w->kept_data + p * t.keeps * PANEL;
         for (ptrdiff_t i = 0; i < tiles; i++) {
             ptrdiff_t r = row + i * rows / tiles, height = row + (i + 1) * rows / tiles - r;
             t.x = from_row(w, x, r);

@@ -14,9 +14,9 @@ quantised integer_carve(const Weight *w, float *room, ptrdiff_t t)
     ptrdiff_t blocks = t * (w->cols / BLOCK);
     quantised x = {.q = (uint8_t *)room};
     x.scale = room + t * (w->cols * w->bits / 32);
-    x.scaled_sum = x.scale + blocks;
-    x.shift = (int32_t *)(x.scaled_sum + blocks);
-    x.kept = x.scaled_sum + 2 * blocks;
+    x.total = x.scale + blocks;
+    x.shift = (int32_t *)(x.total + blocks);
+    x.kept = x.total + 2 * blocks;
     return x;
 }
 
@@ -67,15 +67,17 @@ void quantise_row(const Weight *w, const float *x, quantised to, ptrdiff_t row)
     float *kept = to.kept + row * w->kept;
     for (ptrdiff_t b = 0, at = row * blocks; b < blocks; b++, at++, x += BLOCK) {
         ALIGNED float part[BLOCK];
-        int32_t q[BLOCK], total;
+        int32_t q[BLOCK], sum;
+        ptrdiff_t first = next;
         memcpy(part, x, sizeof part);
         for (; next < w->kept && w->columns[next] < (b + 1) * BLOCK; next++) {
             kept[next] = x[w->columns[next] % BLOCK];
             part[w->columns[next] % BLOCK] = 0.0f;
         }
-        to.scale[at] = quantise(part, bits == 8 ? 127.0f : 32767.0f, q, &total);
+        to.scale[at] = quantise(part, bits == 8 ? 127.0f : 32767.0f, q, &sum);
         narrow(q, bits, to.q + at * BLOCK * bits / 8);
-        to.scaled_sum[at] = (float)total * to.scale[at];
-        to.shift[at] = -zero * total;
+        to.shift[at] = -zero * sum;
+        to.total[at] = (float)sum * to.scale[at];
+        for (; first < next; first++) to.total[at] += kept[first];
     }
 }

@@ -12,7 +12,7 @@ from functools import cache
 import torch
 
 from kernels.cpu import native
-from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats, optional_floats
+from kernels.cpu.native import FLOAT, POINTER, SIZE, floats, optional_floats, team
 from kernels.errors import KernelError
 from kernels.layout import PARTS, V_GROUP, Code, KvStep, LayerKv, PageLayout
 from kernels.weights import Rope
@@ -71,7 +71,7 @@ def append_kv(
         eps,
         q.data_ptr(),
         query_heads,
-        torch.get_num_threads(),
+        team(),
     )
     native.demand("append_kv", failed)
     return q
@@ -87,7 +87,7 @@ def attend(q: torch.Tensor, kv: LayerKv, step: KvStep, scale: float) -> torch.Te
         out.data_ptr(),
         scale,
         query_heads,
-        torch.get_num_threads(),
+        team(),
     )
     native.demand("attend", failed)
     return out
@@ -118,9 +118,9 @@ def library(page_tokens: int, head_dim: int, group: int) -> ctypes.CDLL:
     loaded = native.library(("append.c", "attend.c"), shape, mirrored)
     tensors = [POINTER] * 3
     loaded.append_kv.argtypes = [
-        POINTER, POINTER, *tensors, SIZE, POINTER, POINTER, FLOAT, POINTER, SIZE, INT,
+        POINTER, POINTER, *tensors, SIZE, POINTER, POINTER, FLOAT, POINTER, SIZE, POINTER,
     ]  # fmt: skip
-    loaded.attend.argtypes = [POINTER, POINTER, POINTER, POINTER, FLOAT, SIZE, INT]
+    loaded.attend.argtypes = [POINTER, POINTER, POINTER, POINTER, FLOAT, SIZE, POINTER]
     return loaded
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -18,6 +19,12 @@ from kernels.errors import BuildError, KernelError
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_int64
 FLOAT = ctypes.c_float
 INT = ctypes.c_int
+
+
+class Team(ctypes.Structure):
+    """`Team` of team.h."""
+
+    _fields_ = [("run", POINTER), ("threads", SIZE)]
 
 
 class Failure(IntEnum):
@@ -64,6 +71,18 @@ def library(names: tuple[str, ...], macros: dict[str, int], mirrored: list[int])
             f"{names[0]}: its structs are {theirs}, Python's {ours}; install EveWatch anew"
         )
     return loaded
+
+
+def team() -> int:
+    """Address of what shares out the items of a call among as many threads as torch has. Raises
+    BuildError."""
+    return ctypes.addressof(_team(torch.get_num_threads()))
+
+
+@cache
+def _team(threads: int) -> Team:
+    loaded = library(("team.c",), {}, [ctypes.sizeof(Team)])
+    return Team(ctypes.cast(loaded.team_run, POINTER).value, threads)
 
 
 def demand(what: str, failed: int) -> None:

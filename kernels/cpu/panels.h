@@ -87,7 +87,7 @@ INLINE int words(int enc) { return enc <= BF16 ? 1 : 4; }
 
 INLINE int word_cols(int enc) { return block_cols(enc) / (halves(enc) * words(enc)); }
 
-INLINE size_t word_at(int enc, int side, int word)
+INLINE size_t word_at(int enc, unsigned side, unsigned word)
 {
     switch (enc) {
     case Q8_0: return 2 * PANEL + (4 * side + word) * 4 * PANEL;
@@ -97,12 +97,63 @@ INLINE size_t word_at(int enc, int side, int word)
     }
 }
 
+INLINE vf as_float(vi bits) { return (vf)bits; }
+
+/* The nibble at `shift` of each lane, plus `lowest`. */
+INLINE vf nibbles(vi bits, unsigned shift, float lowest)
+{
+#if LANES == 16 /* a table of all sixteen: the look-up minds no bits but the lowest four */
+    vf table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (vf)_mm512_permutexvar_ps((__m512i)(bits >> shift), (__m512)(table + lowest));
+#else
+    return to_float((bits >> shift & 15) + (int32_t)lowest);
+#endif
+}
+
+/* The float16 in the upper half of each lane. Moving the exponent by a multiplication is
+ * exact for subnormals too. */
+INLINE vf half_to_float(vi high)
+{
+    vi small = (high >> 3) & (int32_t)0x8fffe000;
+    vi special = ((small & 0x0f800000) == 0x0f800000) & 0x7f800000; /* inf, nan */
+    return as_float((vi)(as_float(small) * 0x1p112f) | special);
+}
+
+/* Column b of a word of a quantised block, in units of d. */
+INLINE vf code(int enc, vi bits, unsigned side, unsigned b)
+{
+    if (enc == Q8_0) return to_float(bits << (int)(24 - 8 * b) >> 24);
+    return nibbles(bits, 8 * b + 4 * side, enc == Q4_0 ? -8 : 0);
+}
+
+/* Column b of a word. */
+INLINE lanes weights(int enc, const uint8_t *block, const affine *a, unsigned side, unsigned word,
+                     unsigned b)
+{
+    lanes w;
+    UNROLL for (int v = 0; v < VECS; v++) {
+        vi bits = load_i32(block + word_at(enc, side, word) + 4 * LANES * v);
+        switch (enc) {
+        case F32: w.v[v] = as_float(bits); break;
+        case F16: w.v[v] = half_to_float(b ? bits : bits << 16); break;
+        case BF16: w.v[v] = as_float(b ? bits & ~0xffff : bits << 16); break;
+        case Q8_0:
+        case Q4_0: w.v[v] = code(enc, bits, side, b) * a->d.v[v]; break;
+        case Q4_1: w.v[v] = mul_add(code(enc, bits, side, b), a->d.v[v], a->m.v[v]); break;
+        }
+    }
+    return w;
+}
+
+#ifndef FETCH
+#define FETCH 2
+#endif
 /* The next two panels of this thread are on their way while these are computed. Past the end
  * of w nothing happens. */
 INLINE void prefetch(int enc, const uint8_t *block, size_t panel_bytes)
 {
     UNROLL for (size_t at = 0; at < block_bytes(enc); at += 64)
-        __builtin_prefetch(block + 2 * panel_bytes + at, 0, 2);
+        __builtin_prefetch(block + 2 * panel_bytes + at, 0, FETCH);
 }
 
 /* --- the product -------------------------------------------------------------------- */
@@ -160,7 +211,7 @@ INLINE void expect(product g, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t p, int pa
 /* The rows of x as integers; B = K / 32. */
 typedef struct {
     uint8_t *q;                 /* [t, K] numbers of w->bits */
-    float *scale, *scaled_sum;  /* [t, B] */
+    float *scale, *total;       /* [t, B]; scale · Σ q, and what is kept */
     int32_t *shift;             /* [t, B] */
     float *kept;                /* [t, w->kept] */
 } quantised;

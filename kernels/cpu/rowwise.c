@@ -2,10 +2,17 @@
 #include <math.h>
 
 #include "simd.h"
+#include "team.h"
 
 /* Values below which waking a thread team costs more than it saves. */
 #define NORM_ALONE 131072
 #define SILU_ALONE 32768
+
+typedef struct {
+    const float *x, *weight;
+    float eps, *y;
+    int64_t *places, n;
+} Rows;
 
 INLINE vf load_part(const float *x, int64_t n) {
     vf v = {0};
@@ -28,16 +35,19 @@ static float sum_of_squares(const float *x, int64_t n) {
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+static void norm_row(const void *job, int64_t r) {
+    const Rows *rows = job;
+    const float *in = rows->x + r * rows->n;
+    float *out = rows->y + r * rows->n;
+    float factor = 1.0f / sqrtf(sum_of_squares(in, rows->n) / (float)rows->n + rows->eps);
+    for (int64_t i = 0; i < rows->n; i++) out[i] = in[i] * factor * rows->weight[i];
+}
+
 /* y[r] = x[r] * weight / sqrt(mean(x[r]^2) + eps); x, y [rows, n] */
 void rms_norm(const float *x, const float *weight, float eps, float *y, int64_t rows, int64_t n,
-              int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > NORM_ALONE)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *in = x + r * n;
-        float *out = y + r * n;
-        float factor = 1.0f / sqrtf(sum_of_squares(in, n) / (float)n + eps);
-        for (int64_t i = 0; i < n; i++) out[i] = in[i] * factor * weight[i];
-    }
+              const Team *team) {
+    const Rows job = {x, weight, eps, y, NULL, n};
+    (rows * n > NORM_ALONE ? team->run : do_alone)(team, norm_row, &job, rows);
 }
 
 INLINE vf silu(vf x) {
@@ -45,20 +55,23 @@ INLINE vf silu(vf x) {
     return x / (1.0f + power_of_two(vmin(x * -log2e, splat(126.0f))));
 }
 
-/* y = silu(gate) * up; gate_up [rows, 2n], y [rows, n] */
-void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * n > SILU_ALONE)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *gate = gate_up + r * 2 * n, *up = gate + n;
-        float *out = y + r * n;
-        int64_t i = 0;
-        for (; i + LANES <= n; i += LANES)
-            store(out + i, silu(load(gate + i)) * load(up + i));
-        if (i < n) {
-            vf last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
-            memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
-        }
+static void silu_row(const void *job, int64_t r) {
+    const Rows *rows = job;
+    const int64_t n = rows->n;
+    const float *gate = rows->x + r * 2 * n, *up = gate + n;
+    float *out = rows->y + r * n;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(out + i, silu(load(gate + i)) * load(up + i));
+    if (i < n) {
+        vf last = silu(load_part(gate + i, n - i)) * load_part(up + i, n - i);
+        memcpy(out + i, &last, (size_t)(n - i) * sizeof *out);
     }
+}
+
+/* y = silu(gate) * up; gate_up [rows, 2n], y [rows, n] */
+void silu_mul(const float *gate_up, float *y, int64_t rows, int64_t n, const Team *team) {
+    const Rows job = {gate_up, NULL, 0.0f, y, NULL, n};
+    (rows * n > SILU_ALONE ? team->run : do_alone)(team, silu_row, &job, rows);
 }
 
 #define STRETCH (32 * LANES) /* values whose largest is known before the next ones are read */
@@ -84,19 +97,23 @@ static float largest(const float *x, int64_t n) {
     return is_odd ? NAN : highest;
 }
 
-/* Of each row of x [rows, n] the largest value, and where it is first. */
-void argmax(const float *x, float *values, int64_t *places, int64_t rows, int64_t n, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *row = x + r * n;
-        int64_t from = 0, at;
-        float best = -INFINITY;
-        for (int64_t i = 0; i < n && best == best; i += STRETCH) {
-            float one = largest(row + i, n - i < STRETCH ? n - i : STRETCH);
-            if (!(one <= best)) best = one, from = i;
-        }
-        for (at = from; !(best == best ? row[at] == best : row[at] != row[at]); at++) {}
-        values[r] = best;
-        places[r] = at;
+static void argmax_row(const void *job, int64_t r) {
+    const Rows *rows = job;
+    const float *row = rows->x + r * rows->n;
+    int64_t from = 0, at;
+    float best = -INFINITY;
+    for (int64_t i = 0; i < rows->n && best == best; i += STRETCH) {
+        float one = largest(row + i, rows->n - i < STRETCH ? rows->n - i : STRETCH);
+        if (!(one <= best)) best = one, from = i;
     }
+    for (at = from; !(best == best ? row[at] == best : row[at] != row[at]); at++) {}
+    rows->y[r] = best;
+    rows->places[r] = at;
+}
+
+/* Of each row of x [rows, n] the largest value, and where it is first. */
+void argmax(const float *x, float *values, int64_t *places, int64_t rows, int64_t n,
+            const Team *team) {
+    const Rows job = {x, NULL, 0.0f, values, places, n};
+    team->run(team, argmax_row, &job, rows);
 }

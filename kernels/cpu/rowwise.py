@@ -9,7 +9,7 @@ import torch
 
 from kernels.cpu import native
 from kernels.cpu.build import load
-from kernels.cpu.native import FLOAT, INT, POINTER, SIZE, floats
+from kernels.cpu.native import FLOAT, POINTER, SIZE, floats, team
 from kernels.errors import KernelError
 
 
@@ -17,9 +17,9 @@ from kernels.errors import KernelError
 def library() -> ctypes.CDLL:
     """Built on first use. Raises BuildError."""
     loaded = load([native.source("rowwise.c")], {})
-    loaded.rms_norm.argtypes = [POINTER, POINTER, FLOAT, POINTER, SIZE, SIZE, INT]
-    loaded.silu_mul.argtypes = [POINTER, POINTER, SIZE, SIZE, INT]
-    loaded.argmax.argtypes = [POINTER, POINTER, POINTER, SIZE, SIZE, INT]
+    loaded.rms_norm.argtypes = [POINTER, POINTER, FLOAT, POINTER, SIZE, SIZE, POINTER]
+    loaded.silu_mul.argtypes = [POINTER, POINTER, SIZE, SIZE, POINTER]
+    loaded.argmax.argtypes = [POINTER, POINTER, POINTER, SIZE, SIZE, POINTER]
     return loaded
 
 
@@ -33,7 +33,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         y.data_ptr(),
         x.numel() // n,
         n,
-        torch.get_num_threads(),
+        team(),
     )
     return y
 
@@ -49,7 +49,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
         y.data_ptr(),
         rows,
         width // 2,
-        torch.get_num_threads(),
+        team(),
     )
     return y
 
@@ -67,6 +67,6 @@ def argmax(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         places.data_ptr(),
         rows,
         n,
-        torch.get_num_threads(),
+        team(),
     )
     return values, places

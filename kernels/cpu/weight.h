@@ -10,7 +10,6 @@ typedef struct {
     int64_t bits;        /* of a number of x in products: 8 or 16, or 0: they are of floats */
     int64_t kept;           /* columns that stay in float all the same */
     const int32_t *columns; /* [kept], ascending */
-    const float *kept_data; /* [panels][kept][16] */
 } Weight;
 
 #endif

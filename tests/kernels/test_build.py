@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_written_says_so(
         build.load([source(tmp_path)], {"VALUE": 1})
 
 
-def test_torch_and_the_kernels_share_one_thread_pool() -> None:
+def test_the_kernels_bring_no_openmp_beside_torch_s() -> None:
     backend("cpu").silu_mul(torch.ones(1, 16))
     try:
         maps = Path("/proc/self/maps").read_text()

@@ -1,19 +1,12 @@
-"""Parts and columns of a file's matrix, and a float matrix in blocks of whole numbers."""
+"""A float matrix in blocks of whole numbers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from kernels.weights import BLOCK_BYTES, FLOAT, RawWeight
+from kernels.weights import FLOAT, RawWeight
 from weight_builders import random_weight
-
-
-@pytest.mark.parametrize("encoding", [*FLOAT, *BLOCK_BYTES])
-def test_some_columns_are_those_of_the_whole(encoding: str) -> None:
-    weight, wanted = random_weight(encoding, 17, 96), [0, 31, 32, 95, 5]
-    assert torch.equal(weight.columns(wanted), weight.dequantise()[:, wanted])
-    assert weight.columns([]).shape == (17, 0)
 
 
 @pytest.mark.parametrize("encoding", list(FLOAT))

@@ -11,7 +11,7 @@ import sys
 import torch
 
 from kernels import cpu
-from kernels.cpu import build, rowwise
+from kernels.cpu import build, native, rowwise
 from kernels.weights import BLOCK_BYTES, RawWeight, Rounding
 from kv_builders import VARIANTS, Shape, feed, make_cache, random_qkv
 
@@ -69,7 +69,8 @@ def cache() -> None:
 def overrun() -> None:
     """One value past the end of a row, told to C itself: Python's checks would refuse it."""
     x, y = torch.ones(64), torch.ones(65)
-    rowwise.library().rms_norm(x.data_ptr(), y.data_ptr(), 1e-5, y.data_ptr(), 1, 65, 1)
+    address = y.data_ptr()
+    rowwise.library().rms_norm(x.data_ptr(), address, 1e-5, address, 1, 65, native.team())
 
 
 if __name__ == "__main__":
