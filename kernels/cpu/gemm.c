@@ -35,6 +35,10 @@
 #define PAIR (TILE / 2)
 #endif
 
+/* Rows that are so few that two panels leave the machine waiting for its own additions take WIDE. */
+#define WIDE 4
+#define WIDE_ROWS (LANES == 16 ? 3 : 1)
+
 MIRRORED(F32, F16, BF16, Q8_0, Q4_0, Q4_1, PANEL, BLOCK, Q8_0_BYTES, Q4_0_BYTES, Q4_1_BYTES,
          sizeof(Weight))
 
@@ -62,21 +66,21 @@ typedef struct {
 INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
 {
     const ptrdiff_t stride = gathered ? CHUNK : t.stride;
-    vf acc[2][TILE][VECS];
+    vf acc[WIDE][TILE][VECS];
     UNROLL for (int p = 0; p < panels; p++)
         UNROLL for (int r = 0; r < rows; r++)
             UNROLL for (int v = 0; v < VECS; v++)
                 acc[p][r][v] = load(t.acc + (p * rows + r) * PANEL + v * LANES);
     for (ptrdiff_t k = 0; k < t.cols; k += block_cols(enc), t.w += block_bytes(enc)) {
-        affine a[2];
+        affine a[WIDE];
         if (!gathered)
             UNROLL for (int p = 0; p < panels; p++)
-                prefetch(enc, t.w + p * t.panel_bytes, t.panel_bytes);
+                prefetch(enc, t.w + p * t.panel_bytes, panels * t.panel_bytes);
         UNROLL for (int p = 0; p < panels; p++) a[p] = load_affine(enc, t.w + p * t.panel_bytes);
         UNROLL for (int side = 0; side < halves(enc); side++)
             for (int word = 0; word < words(enc); word++)
                 UNROLL for (int b = 0; b < word_cols(enc); b++, t.x++) {
-                    lanes w[2];
+                    lanes w[WIDE];
                     UNROLL for (int p = 0; p < panels; p++)
                         w[p] = weights(enc, t.w + p * t.panel_bytes, &a[p], side, word, b);
                     if (gathered || rows > PAIR - 2) LOADED;
@@ -93,18 +97,18 @@ INLINE void multiply(int enc, int gathered, int rows, int panels, tile t)
                 store(t.acc + (p * rows + r) * PANEL + v * LANES, acc[p][r][v]);
 }
 
-/* PAIR rows or fewer take two panels at once: enough independent chains to hide the latency
- * of an addition. More than that are always gathered. */
+/* As many panels at once as hide the latency of an addition. More than PAIR rows are always gathered. */
 INLINE void multiply_rows(int enc, int gathered, int rows, int panels, tile t)
 {
-#define CASE(R)                                                        \
-    case R:                                                            \
-        if (R <= PAIR && panels == 2) {                                \
-            multiply(enc, gathered, R, 2, t);                          \
-        } else if (R <= PAIR || gathered) {                            \
-            for (; panels--; t.w += t.panel_bytes, t.acc += R * PANEL) \
-                multiply(enc, gathered, R, 1, t);                      \
-        }                                                              \
+    int now;
+#define CASE(R)                                                                                \
+    case R:                                                                                    \
+        for (; panels && (R <= PAIR || gathered);                                              \
+             panels -= now, t.w += now * t.panel_bytes, t.acc += now * R * PANEL)              \
+            if (R <= WIDE_ROWS && !gathered && panels >= WIDE)                                 \
+                multiply(enc, gathered, R, now = WIDE, t);                                     \
+            else if (R <= PAIR && panels >= 2) multiply(enc, gathered, R, now = 2, t);         \
+            else multiply(enc, gathered, R, now = 1, t);                                       \
         break;
     switch (rows) {
         CASE(1) CASE(2) CASE(3)
@@ -123,7 +127,7 @@ INLINE void unpack(int enc, const uint8_t *w, size_t panel_bytes, ptrdiff_t cols
 {
     for (ptrdiff_t k = 0; k < cols; k += block_cols(enc), w += block_bytes(enc)) {
         affine a = load_affine(enc, w);
-        prefetch(enc, w, panel_bytes);
+        prefetch(enc, w, 2 * panel_bytes);
         UNROLL for (int side = 0; side < halves(enc); side++)
             for (int word = 0; word < words(enc); word++)
                 UNROLL for (int b = 0; b < word_cols(enc); b++, out += PANEL) {
@@ -185,7 +189,7 @@ static void gather(product g, ptrdiff_t row, ptrdiff_t rows, float *gathered)
             memcpy(gathered, g.x + r * g.k + k, min(step, g.k - k) * sizeof *gathered);
 }
 
-/* `rows` rows from `row`, at most ROWS, by one or two panels from p. `gathered` is those rows;
+/* `rows` rows from `row`, at most ROWS, by one or two panels from p, or up to WIDE. `gathered` is those rows;
  * null, if they are PAIR or fewer. */
 static void rows_by_panels(product g, const float *gathered, ptrdiff_t row, ptrdiff_t rows,
                            ptrdiff_t p, int panels)
@@ -246,7 +250,7 @@ typedef struct {
     const Weight *w;
     product g;
     quantised q;
-    ptrdiff_t t, step, pairs; /* `step` rows at a time */
+    ptrdiff_t t, step, wide, groups; /* so many rows and panels at a time; groups of panels */
     float *scratch;
     int seats;
     stretch *stretches; /* of each seat */
@@ -269,9 +273,9 @@ static void take_seat(const void *what, int64_t seat)
     for (int i = 0; i < j->seats; i++) {
         stretch *s = j->stretches + (seat + i) % j->seats;
         while ((at = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < s->end) {
-            ptrdiff_t row = at / j->pairs * j->step, rows = min(j->step, j->t - row);
-            ptrdiff_t p = at % j->pairs * 2;
-            int count = (int)min(2, panels - p);
+            ptrdiff_t row = at / j->groups * j->step, rows = min(j->step, j->t - row);
+            ptrdiff_t p = at % j->groups * j->wide;
+            int count = (int)min(j->wide, panels - p);
             if (j->w->bits) {
                 integer_rows_by_panels(j->w, j->g, j->q, row, rows, p, count);
                 continue;
@@ -292,7 +296,8 @@ int evewatch_linear(const Weight *w, const float *x, const float *bias, const fl
     int seats = (int)team->threads;
     stretch stretches[seats];
     job j = {w, {(int)w->encoding, x, w->data, bias, residual, y, w->rows, w->cols}};
-    j.t = t, j.step = part(t, ROWS, TILE), j.pairs = ceil_div(ceil_div(w->rows, PANEL), 2);
+    j.t = t, j.step = part(t, ROWS, TILE), j.wide = t > WIDE_ROWS || w->bits ? 2 : WIDE;
+    j.groups = ceil_div(ceil_div(w->rows, PANEL), j.wide);
     j.scratch = scratch, j.seats = seats, j.stretches = stretches;
     if (scratch_floats < evewatch_linear_scratch(w, t, seats)) return ROOM;
     if (w->bits) {
@@ -300,7 +305,7 @@ int evewatch_linear(const Weight *w, const float *x, const float *bias, const fl
         int is_small = t * w->cols <= FEW; /* sooner done than others are waited for */
         (is_small ? do_alone : team->run)(team, quantise_some, &j, ceil_div(t, STRIP));
     }
-    ptrdiff_t all = ceil_div(t, j.step) * j.pairs;
+    ptrdiff_t all = ceil_div(t, j.step) * j.groups;
     for (int i = 0; i < seats; i++)
         stretches[i] = (stretch){all * i / seats, all * (i + 1) / seats};
     team->run(team, take_seat, &j, seats);

@@ -133,7 +133,7 @@ INLINE void multiply(int enc, int bits, int rows, int panels, tile t)
     floats acc = {0};
     for (ptrdiff_t b = 0, j = 0; b < t.blocks; b++, t.w += block_bytes(enc)) {
         UNROLL for (int p = 0; p < panels; p++)
-            prefetch(enc, t.w + p * t.panel_bytes, t.panel_bytes);
+            prefetch(enc, t.w + p * t.panel_bytes, 2 * t.panel_bytes);
         floats part = multiply_block(enc, bits, rows, panels, &t, b);
         for (; j < t.keeps && t.columns[j] < (b + 1) * BLOCK; j++)
             add_kept(enc, rows, panels, &t, j, &part);
@@ -196,8 +196,8 @@ void integer_rows_by_panels(const Weight *w, product g, quantised x, ptrdiff_t r
     ptrdiff_t tiles = ceil_div(rows, TILE);
     tile t = {.panel_bytes = panel_bytes(g.enc, g.k), .blocks = g.k / BLOCK};
     t.acc = acc, t.keeps = w->kept, t.columns = w->columns;
-    for (; panels > 0; p += PAIR, panels -= PAIR) {
-        int now = (int)min(panels, PAIR);
+    for (int now; panels > 0; p += now, panels -= now) {
+        now = (int)min(panels, rows > 1 ? PAIR : 1); /* one row waits for memory: in one stream */
         t.w = g.w + p * t.panel_bytes;
         for (ptrdiff_t i = 0; i < tiles; i++) {
             ptrdiff_t r = row + i * rows / tiles, height = row + (i + 1) * rows / tiles - r;

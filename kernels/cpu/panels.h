@@ -145,15 +145,12 @@ INLINE lanes weights(int enc, const uint8_t *block, const affine *a, unsigned si
     return w;
 }
 
-#ifndef FETCH
-#define FETCH 2
-#endif
-/* The next two panels of this thread are on their way while these are computed. Past the end
- * of w nothing happens. */
-INLINE void prefetch(int enc, const uint8_t *block, size_t panel_bytes)
+/* What this thread reads `ahead` bytes on is on its way while a block is computed. Past the end of w
+ * nothing happens. */
+INLINE void prefetch(int enc, const uint8_t *block, size_t ahead)
 {
     UNROLL for (size_t at = 0; at < block_bytes(enc); at += 64)
-        __builtin_prefetch(block + 2 * panel_bytes + at, 0, FETCH);
+        __builtin_prefetch(block + ahead + at, 0, 2);
 }
 
 /* --- the product -------------------------------------------------------------------- */
