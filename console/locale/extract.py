@@ -24,6 +24,8 @@ NOT_SHOWN = "# not shown"
 PROSE = re.compile(r"(?<![\w.{/_=-])[A-Za-z]{2,}(?![\w(/_=])")
 _PLACES = re.compile(r"\{\w+(?::n)?\}")
 _QUOTED = re.compile(r"`[^`]*`")
+_TAG = re.compile(r"<[!a-z]")
+"""What begins with a tag of HTML or SVG is no text: those in it are translated on their way in."""
 WORD = re.compile(r"(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z\d /-]*")
 
 LABELS: Mapping[str, Sequence[int | str] | None] = {
@@ -116,7 +118,7 @@ def paragraphs(text: str) -> Iterator[str]:
 def is_prose(text: str) -> bool:
     """Words of English, at least two of them or one beside a place."""
     said = _QUOTED.sub("", _PLACES.sub(" ", text))
-    return " " in text.strip() and bool(PROSE.search(said))
+    return " " in text.strip() and not _TAG.match(text) and bool(PROSE.search(said))
 
 
 class _Reader:

@@ -15,6 +15,7 @@ from playbooks.reports.documents import document
 from playbooks.reports.svg import bars_svg, chart_svg, stacked
 from playbooks.reports.text import csv_cell, html, json_text, markdown
 
+# not shown
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #ffffff; --faint: #8a93a5;
   --rule: #d9dee7; --curve: #1f6feb; --band: #1f6feb33; --mark: #b35900; }

@@ -54,6 +54,6 @@ def _find(book: Playbook, name: str) -> tuple[PlaybookStep, str]:
 def read_value(text: str) -> Any:
     """As in TOML, else a text."""
     try:
-        return tomli.loads(f"value = {text}")["value"]
+        return tomli.loads(f"value = {text}")["value"]  # not shown
     except tomli.TOMLDecodeError:
         return text

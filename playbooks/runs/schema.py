@@ -27,6 +27,7 @@ def playbook_schema() -> dict[str, Any]:
     table = definitions["StepToml"]
     table["properties"]["kind"] = {"enum": list(STEP_TYPES)}
     table["allOf"] = [_of_kind(step) for step in STEP_TYPES.values()]
+    # not shown
     return {"$schema": DIALECT, **schema, "title": "evewatch playbook", "$defs": definitions}
 
 

@@ -52,13 +52,20 @@ class Terms:
 
     def words(self, at_url: bool) -> str:
         """One line for whoever is asked whether it may run."""
-        care: tuple[str, ...] = ()
+        said = []
         if at_url:
-            care = (
-                f"guards {', '.join(self.guards) or 'none'}",
-                f"share of its requests {self.max_share or 'not limited'}",
-                f"storms {'allowed' if self.disruptive else 'no'}",
-            )
-        against = {None: "the last healthy runs", NO_USUAL: "nothing"}.get(self.usual, self.usual)
-        kept = "; usual from now on, whatever comes out" if self.accept else ""
-        return "; ".join((*care, f"held against {against}")) + kept
+            said += [
+                f"guards {', '.join(self.guards)}" if self.guards else "no guards",
+                f"{self.max_share} of its requests at most" if self.max_share
+                else "any share of its requests",
+                "storms allowed" if self.disruptive else "no storms",
+            ]  # fmt: skip
+        if self.usual is None:
+            said.append("held against the last healthy runs")
+        elif self.usual == NO_USUAL:
+            said.append("held against nothing")
+        else:
+            said.append(f"held against {self.usual}")
+        if self.accept:
+            said.append("usual from now on, whatever comes out")
+        return "; ".join(said)

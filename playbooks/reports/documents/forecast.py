@@ -149,7 +149,8 @@ def _every_hour(report: Report) -> Table:
     figures = (*FIGURES, *HOURLY)
     columns = [Column("scenario"), Column("at")]
     for name, _, show in figures:
-        columns += [Column(f"{name}{tail}", show, True) for tail in ("", " low", " high")]
+        names = (name, f"{name} low", f"{name} high")
+        columns += [Column(one, show, True) for one in names]
     rows = [
         [s["name"], h["at"], *(get(h)[key] for _, get, _ in figures for key in KEYS)]
         for s in report["scenarios"]

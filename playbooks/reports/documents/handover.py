@@ -29,16 +29,21 @@ def handover_document(report: Report) -> Document:
 
 
 def _lead(report: Report) -> Iterator[str]:
-    alerts, changes = report["incidents"], report["changes"]
-    still = sum(one["ended"] is None for one in alerts)
-    text = f"{_many(len(alerts), 'alert')} in this time" if alerts else "No alert in this time"
-    text += f", {still} without an end" if still else ""
-    text += f"; {_many(len(changes), 'change')}" if changes else "; nothing was changed"
-    yield f"{text}. By {report['by'] or 'nobody known'}."
+    happened, changed = _happened(report["incidents"]), _changed(len(report["changes"]))
+    yield f"{happened}; {changed}. By {report['by'] or 'nobody known'}."
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+def _happened(alerts: list[Report]) -> str:
+    n, still = len(alerts), sum(one["ended"] is None for one in alerts)
+    if not alerts:
+        return "No alert in this time"
+    if not still:
+        return f"{n} alert{'s' * (n != 1)} in this time"
+    return f"{n} alert{'s' * (n != 1)} in this time, {still} without an end"
+
+
+def _changed(n: int) -> str:
+    return f"{n} change{'s' * (n != 1)}" if n else "nothing was changed"
 
 
 def _warnings(report: Report) -> Iterator[str]:
@@ -56,7 +61,7 @@ def _warnings(report: Report) -> Iterator[str]:
 
 def _incidents(report: Report) -> Table:
     columns = [Column(name) for name in
-               ("began", "lasted", "alert", "at", "what", "done meanwhile")]  # fmt: skip
+               ("began", "lasted", "alert", "target", "what", "done meanwhile")]  # fmt: skip
     rows = [
         [_at(one["began"]), _lasted(one), f"{one['severity']} {one['rule']}", one["target"],
          _what(one), "; ".join(one["done"]) or "nothing is written down"]

@@ -20,8 +20,8 @@ from playbooks.reports.document import (
 SHORT_ID = 8
 
 
-def _table(title: str, names: str, rows: list[list[Any]]) -> Table:
-    return Table(title, [Column(name) for name in names.split(", ")], rows)
+def _table(names: tuple[str, ...], rows: list[list[Any]]) -> Table:
+    return Table("", [Column(name) for name in names], rows)
 
 
 def model_document(report: dict[str, Any]) -> Document:
@@ -33,25 +33,25 @@ def model_document(report: dict[str, Any]) -> Document:
 def models_document(report: dict[str, Any]) -> Document:
     rows = [[row["name"], row["file"], f"{row['bytes'] / 1e6:.0f} MB"] for row in report["models"]]
     notes = [report["note"]] if report["note"] else []
-    table = _table("", "name, file, size", rows)
+    table = _table(("name", "file", "size"), rows)
     return Document("Models", tables=[table], warnings=notes, rows=report["models"])
 
 
 def playbooks_document(report: dict[str, Any]) -> Document:
     rows = [[row["name"], row["title"], ", ".join(row["steps"])] for row in report["playbooks"]]
-    table = _table("", "name, title, steps", rows)
+    table = _table(("name", "title", "steps"), rows)
     return Document("Playbooks", tables=[table], rows=report["playbooks"])
 
 
 def checklists_document(report: dict[str, Any]) -> Document:
     rows = [[row["name"], row["title"], row["auto"], row["human"]] for row in report["checklists"]]
-    table = _table("", "name, title, automatic, human", rows)
+    table = _table(("name", "title", "automatic", "human"), rows)
     return Document("Checklists", tables=[table], rows=report["checklists"])
 
 
 def faults_document(report: dict[str, Any]) -> Document:
     rows = [[row["fault"], row["cause"], row["what"]] for row in report["faults"]]
-    table = _table("", "fault, cause, what", rows)
+    table = _table(("fault", "cause", "what"), rows)
     return Document("Faults", tables=[table], rows=report["faults"])
 
 
@@ -134,7 +134,7 @@ def log_document(report: dict[str, Any]) -> Document:
          len(row["problems"]) or "", row["title"]]
         for row in report["records"]
     ]  # fmt: skip
-    table = _table("", "id, time (UTC), decision, problems, title", rows)
+    table = _table(("id", "time (UTC)", "decision", "problems", "title"), rows)
     return Document("Optimization log", tables=[table], rows=report["records"])
 
 
@@ -161,7 +161,7 @@ def diff_document(report: dict[str, Any]) -> Document:
     for name, title in (("what", "what changed"), ("how", "how"), ("environment", "environment")):
         if report[name]:
             rows = [[row["key"], text_of(row["a"]), text_of(row["b"])] for row in report[name]]
-            tables.append(_table("", f"{title}, a, b", rows))
+            tables.append(_table((title, "a", "b"), rows))
         else:
             same.append(f"{title}: the same")
     if report["effect"]:
