@@ -45,7 +45,7 @@ from playbooks.measure.witnessed import witness_of
 from playbooks.steps.models import FitWork
 from repository import ROOT
 
-BASE = EngineConfig(max_batch=32, kv_memory=512 << 20)
+BASE = EngineConfig(max_batch=32, kv_memory=512 << 20, compute="f32")
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.05, 1.1)
 DRAWS = 24
 """Simulations of each run: their spread is the forecast's interval."""

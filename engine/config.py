@@ -48,7 +48,7 @@ class EngineConfig:
     """Refuse to start on any other kernels, instead of falling back to slow ones."""
     cuda_graphs: bool = False
     """Decode batches are recorded once per size and replayed (Triton on a CUDA device)."""
-    compute: str = "f32"
+    compute: str = "auto"
     """Products: f32; or, of quantised weights, of integers, activations rounded to int16 or int8;
     mixed: int8, the MLP's int16; auto: mixed where a calibration names columns, else f32."""
     outlier_columns: int = 32
