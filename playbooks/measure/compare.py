@@ -59,7 +59,7 @@ def run_compare(
     run.check_arms()
     run.all_repeats()
     if options.quality:
-        _judge_quality(arms, quality or kept_quality)
+        run.judge_quality(quality or kept_quality)
     return _report(run, start)
 
 
@@ -123,9 +123,23 @@ class _ComparisonRun:
         self._progress, self._done = progress, 0
 
     def check_arms(self) -> None:
-        """Lay out every arm's cache once: what does not fit is refused now, not half-way."""
+        """Lay out every arm's cache once: what does not fit is refused now, not half-way. From
+        here on an arm's `compute` is what `auto` came to."""
         for arm in self.arms:
-            setup.build(arm.config, self._model(arm.config))
+            loaded = self._model(arm.config)
+            arm.config = arm.config.with_(compute=loaded.products.compute)
+            self._models.setdefault(weights_of(arm.config), loaded)
+            setup.build(arm.config, loaded)
+
+    def judge_quality(self, judge: JudgeQuality) -> None:
+        """What computes as it should is what the others are held against; each is judged once."""
+        verdicts: dict[tuple[str, ...], str] = {("fp16", "f32", "file"): "reference"}
+        for arm in self.arms:
+            config = arm.config
+            rounding = (config.kv_format, config.compute, config.weights)
+            if rounding not in verdicts:
+                verdicts[rounding] = judge(config)["verdict"]
+            arm.quality = verdicts[rounding]
 
     def all_repeats(self) -> None:
         """Closed batches of all arms, then the open loops of all arms, and again."""
@@ -180,17 +194,6 @@ class _ComparisonRun:
         size = self.size
         a_repeat = size.batch_requests + (size.rate_requests if self._has_open_loop else 0)
         return size.repeats * len(self.arms) * a_repeat
-
-
-def _judge_quality(arms: list[Arm], judge: JudgeQuality) -> None:
-    """What computes as it should is what the others are held against; each is judged once."""
-    verdicts: dict[tuple[str, ...], str] = {("fp16", "f32", "file"): "reference"}
-    for arm in arms:
-        config = arm.config
-        rounding = (config.kv_format, config.compute, config.weights)
-        if rounding not in verdicts:
-            verdicts[rounding] = judge(config)["verdict"]
-        arm.quality = verdicts[rounding]
 
 
 def kept_quality(config: EngineConfig) -> dict[str, Any]:

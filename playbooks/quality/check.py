@@ -88,6 +88,7 @@ def run_quality(
     evidence = gather(own, spec, size, loaded)
     if weights_of(config) != weights_of(baseline):
         evidence.rounded = load_model(config)
+        config = config.with_(compute=evidence.rounded.products.compute)  # what auto came to
     steps = QualityProgress(evidence, size, progress)
     converse(evidence, baseline, config, size, steps)
     measure(evidence, baseline, config, size, steps)

@@ -23,7 +23,7 @@ FACTOR = 16.0
 
 @pytest.fixture(scope="module")
 def config():
-    return EngineConfig()
+    return EngineConfig(compute="f32")
 
 
 @pytest.fixture(scope="module")
