@@ -28,8 +28,10 @@ def with_burn_rules(alerts: AlertsFile, objectives: Objectives) -> AlertsFile:
 
 def _rules(objective: Objective, window_s: float) -> Iterator[Rule]:
     for kind, (above, long, short) in RATES.items():
-        spans = f"{words(window_s * long)} and {words(window_s * short)}"
-        about = f"pace of the {objective.name} budget over {spans} (1 lasts)"
+        about = (
+            f"pace of the {objective.name} budget over {words(window_s * long)} and "
+            f"{words(window_s * short)} (1 lasts)"
+        )
         last = words(window_s / above)
         text = f"at this pace the whole window's budget would be gone in {last}"
         yield _rule(objective, kind, above, above * CLEARS, SEVERITY[kind], text, about)

@@ -137,9 +137,12 @@ class Rule:
     @property
     def words(self) -> str:
         """queue.waiting above 50"""
-        what = self.about or self.field
-        what += "" if self.change_s is None else f" in {self.change_s:g} s"
-        return f"{what} {'above' if self.over else 'below'} {self.limit:g}"
+        what, limit, change_s = self.about or self.field, self.limit, self.change_s
+        if change_s is None:
+            return f"{what} above {limit:g}" if self.over else f"{what} below {limit:g}"
+        if self.over:
+            return f"{what} in {change_s:g} s above {limit:g}"
+        return f"{what} in {change_s:g} s below {limit:g}"
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def _step(
     artifacts: tuple[str, ...],
 ) -> Record:  # fmt: skip
     what = _changes(before["config"], after["config"])
-    step = {"step": f"{number} of {len(report['arms']) - 1}", "from": before["name"],
+    step = {"step": f"{number:d} of {len(report['arms']) - 1:d}", "from": before["name"],
             "to": after["name"]}  # fmt: skip
     if after["together"]:
         step["one change, because"] = after["together"]

@@ -60,5 +60,9 @@ class View:
         planned = self.planned(kinds, evidence)
         asked = [cause for cause in CAUSES if whole.issuperset(cause.needs)]
         causes = [cause.name for cause in asked if not planned.issuperset(cause.needs)]
-        groups = (("steps", self.steps), ("gates", self.gates), ("causes", causes))
-        return [f"{what} {', '.join(names)}" for what, names in groups if names]
+        spots = (
+            f"steps {', '.join(self.steps)}" if self.steps else "",
+            f"gates {', '.join(self.gates)}" if self.gates else "",
+            f"causes {', '.join(causes)}" if causes else "",
+        )
+        return [spot for spot in spots if spot]

@@ -61,9 +61,10 @@ def _warnings(report: Report) -> Iterator[str]:
 
 def _incidents(report: Report) -> Table:
     columns = [Column(name) for name in
-               ("began", "lasted", "alert", "target", "what", "done meanwhile")]  # fmt: skip
+               ("began", "lasted", "severity", "alert", "target", "what",
+                "done meanwhile")]  # fmt: skip
     rows = [
-        [_at(one["began"]), _lasted(one), f"{one['severity']} {one['rule']}", one["target"],
+        [_at(one["began"]), _lasted(one), one["severity"], one["rule"], one["target"],
          _what(one), "; ".join(one["done"]) or "nothing is written down"]
         for one in report["incidents"]
     ]  # fmt: skip

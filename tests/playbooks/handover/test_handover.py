@@ -100,7 +100,7 @@ def test_the_page_says_what_happened_what_was_done_and_what_to_do():
     for words in (
         "Nothing fires", "budget that will not last: ttft of chat", "1 alert in this time",
         "1 change",
-        "critical queue", "30 min", "Cap 48 → 24 (anna)", "cap: 48 → 24", "steps got slow",
+        "critical | queue", "30 min", "Cap 48 → 24 (anna)", "cap: 48 → 24", "steps got slow",
         "ttft_p99_ms 4,200 → 900",
         "adopt, anna", "set cap back to 48", "who is on call (nobody)", "ben",
         "its fan is loud", "It saturates at 20:00.", "add a replica", "ttft within 500 ms: 99 %",
