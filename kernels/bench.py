@@ -21,8 +21,7 @@ import torch
 
 from kernels import memory
 from kernels.contract import Operations
-from kernels.cpu import gemm, native
-from kernels.cpu.build import load
+from kernels.cpu import build, gemm, native
 from kernels.decoder import COMPUTE, product_bits, product_names
 from kernels.dispatch import select
 from kernels.errors import KernelError
@@ -105,7 +104,7 @@ def measure(
 
 def measure_roof() -> Roof:
     """Multiply-adds from registers, and reading memory, both in C."""
-    library = load([native.source("peak.c")], {})
+    library = build.load([native.source("peak.c")], {})
     rounds, team = 1 << 22, ctypes.c_void_p(native.team())
     fma = min(measure([lambda: library.multiply_add(ctypes.c_int64(rounds), team)])[0])
     flops = 2 * library.multiply_adds() * rounds * torch.get_num_threads()
@@ -236,7 +235,7 @@ def layer_cases(encoding: str, sizes: Sizes) -> Iterator[list[TimedCall]]:
         return found
 
     layers = {compute: [packed(compute) for _ in range(copies)] for compute in COMPUTE}
-    for rows in (1, 8, 24, 48, 256):
+    for rows in (1, 4, 8, 24, 48, 256):
         x = {name: torch.randn(rows, k) for name, (_, k) in shapes.items()}
         y = {name: torch.empty(rows, n) for name, (n, _) in shapes.items()}
         work = Work(nbytes + 4 * rows * sum(n + k for n, k in shapes.values()), 2 * rows * macs)
@@ -256,15 +255,25 @@ def layer_cases(encoding: str, sizes: Sizes) -> Iterator[list[TimedCall]]:
         yield [timed(compute) for compute in COMPUTE]
 
 
-def cases(run: Operations, sizes: Sizes, formats: list[str]) -> Iterator[Sequence[TimedCall]]:
-    """Those of one sequence are measured in turns."""
-    for name in formats:
-        yield from ([one] for one in cache_cases(run, name, sizes))
-    for rows in (1, sizes.sequences, 256):
-        yield from ([one] for one in row_cases(run, rows, sizes))
-    for encoding in (*FLOAT, *BLOCK_BYTES):
-        yield from ([one] for one in linear_cases(run, encoding, sizes))
-    if run.name == "cpu":
+def cases(
+    run: Operations, sizes: Sizes, formats: list[str], only: str
+) -> Iterator[Sequence[TimedCall]]:
+    """Those of one sequence are measured in turns. Data is made for operations whose names can
+    begin with `only`."""
+
+    def wanted(*names: str) -> bool:
+        return any(name.startswith(only) or only.startswith(name) for name in names)
+
+    if wanted("append", "attend"):
+        for name in formats:
+            yield from ([one] for one in cache_cases(run, name, sizes))
+    if wanted("rms_norm", "silu_mul"):
+        for rows in (1, sizes.sequences, 256):
+            yield from ([one] for one in row_cases(run, rows, sizes))
+    if wanted("linear"):
+        for encoding in (*FLOAT, *BLOCK_BYTES):
+            yield from ([one] for one in linear_cases(run, encoding, sizes))
+    if wanted("layer") and run.name == "cpu":
         for encoding in BLOCK_BYTES:
             yield from layer_cases(encoding, sizes)
 
@@ -287,7 +296,11 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=48)
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument(
+        "--without", nargs="*", default=[], help="what C may not use, like avx512vnni avxvnni"
+    )
     options = parser.parse_args()
+    build.FLAGS += tuple(f"-mno-{name}" for name in options.without)
     sizes = Sizes(options.sequences, options.context, options.prompt)
     try:
         roof = measure_roof()
@@ -300,7 +313,7 @@ def main() -> None:
         print(f"{'MB':>9}{'MFLOP':>9}{'of roof':>9}{'× first':>9}")
         for backend in options.backend:
             run = select(backend).ops
-            for turns in cases(run, sizes, options.format):
+            for turns in cases(run, sizes, options.format, options.only):
                 if not turns[0].op.startswith(options.only):
                     continue
                 taken = measure([case.call for case in turns])
