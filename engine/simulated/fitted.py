@@ -39,36 +39,53 @@ class CostCoefficients:
         return below + (above - below) * (tokens - low) / (high - low)
 
 
-RUN = 64
-"""Steps one after another whose chance is taken together: a machine is slow for a while."""
+SLOT_NS = 10_000_000
+"""Of a machine's own time, the piece that is equally slow throughout."""
+RUN = 100
+"""Slots one after another that are taken together: a machine is slow for a while."""
 
 
 class FittedCost:
-    """A StepCost: what the coefficients say, times what steps differ from it by chance.
+    """A StepCost: what the coefficients say, on a machine that is now slower and now faster.
 
-    `ratios`: measured over fitted, of steps in their order; runs of them are taken from places
-    drawn with `seed`. None: no chance in it. `speed`: above 1 the whole machine is so much faster
-    than in the fit.
+    `slowness`: measured over fitted time, slot by slot, as the fit saw it; runs of slots are
+    taken from places drawn with `seed`. It belongs to time and not to steps: what others took
+    from short steps for a tenth of a second takes a tenth of a second from long ones too.
+    Empty: no chance in it. `speed`: above 1 the whole machine is so much faster than in the fit.
     """
 
     def __init__(
         self,
         coefficients: CostCoefficients,
-        ratios: tuple[float, ...] = (),
+        slowness: tuple[float, ...] = (),
         *,
         speed: float = 1.0,
         seed: int = 0,
     ) -> None:
         self._coefficients = coefficients
-        self._ratios, self._speed = ratios or (1.0,), speed
+        self._slowness, self._speed = slowness, speed
         self._draw = random.Random(seed).random
-        self._at = self._left = 0
-        self.least = int(coefficients.of_tokens(0) * min(self._ratios) / speed)
+        self._slot = self._slots = 0
+        self._rest, self._now = 0.0, 1.0
+        """Of the slot that runs: ns that are left, and how slow it is."""
+        self.least = int(coefficients.of_tokens(0) * min(slowness, default=1.0) / speed)
 
     def __call__(self, work: StepWork) -> int:
-        if not self._left:
-            self._at, self._left = int(self._draw() * len(self._ratios)), RUN
-        self._left -= 1
-        self._at += 1
-        ratio = self._ratios[self._at % len(self._ratios)]
-        return max(1, int(self._coefficients.of(work) * ratio / self._speed))
+        """What the step takes at the slowness of each slot that it lies in."""
+        todo, spent = self._coefficients.of(work) / self._speed, 0.0
+        if not self._slowness:
+            return max(1, int(todo))
+        while todo * self._now > self._rest:
+            spent += self._rest
+            todo -= self._rest / self._now
+            self._next_slot()
+        self._rest -= todo * self._now
+        return max(1, int(spent + todo * self._now))
+
+    def _next_slot(self) -> None:
+        if not self._slots:
+            self._slot, self._slots = int(self._draw() * len(self._slowness)), RUN
+        self._now = self._slowness[self._slot % len(self._slowness)]
+        self._slot += 1
+        self._slots -= 1
+        self._rest = float(SLOT_NS)

@@ -23,7 +23,7 @@ from engine.simulated.replica import Replica
 from playbooks.optlog.provenance import config_hash, version_of
 from playbooks.reports.text import json_values
 
-SCHEMA = 1
+SCHEMA = 2
 KIND = "fit"
 FIXED = (
     "model", "weights", "compute", "outlier_columns", "kv_format", "page_tokens",
@@ -105,8 +105,8 @@ class Fit:
     pages: int
     max_model_len: int
     cost: CostCoefficients
-    ratios: tuple[float, ...] = ()
-    """Measured over fitted of single steps, in the order in which they were."""
+    slowness: tuple[float, ...] = ()
+    """Measured over fitted time, in slots of SLOT_NS, in the order in which they were."""
     drift: float = 0.0
     """Standard deviation of a run's speed around the fit's (a share)."""
     held_out: HeldOut | None = None
@@ -184,7 +184,7 @@ class Fit:
         config = config or self.config
         self.refuse(config)
         longest = min(config.max_model_len or self.max_model_len, self.max_model_len)
-        cost = FittedCost(self.cost, self.ratios, speed=speed, seed=seed)
+        cost = FittedCost(self.cost, self.slowness, speed=speed, seed=seed)
         facts = replace(self.facts, vocab=ANY_TOKEN)
         return Replica(
             config, facts, cost,

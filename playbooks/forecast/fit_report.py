@@ -34,7 +34,7 @@ def fit_report(fit: Fit, hosts: Sequence[HostEvidence], seconds: float) -> dict[
         "chunk_context_token_ns": cost.chunk_context,
         "sealed_page_us": cost.sealed / 1e3,
         "arrival_ms": fit.arrival_ns / 1e6,
-        "spread": float(np.std(fit.ratios)),
+        "spread": float(np.std(fit.slowness)),
         "drift": fit.drift,
         "held_out": asdict(fit.held_out),
         "notes": list(fit.notes),

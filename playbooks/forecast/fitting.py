@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from engine.errors import EngineError
-from engine.simulated.fitted import RUN, CostCoefficients
+from engine.simulated.fitted import RUN, SLOT_NS, CostCoefficients
 from engine.simulated.work import StepWork
 from playbooks.forecast.fit_file import HeldOut
 from playbooks.forecast.step_log import StepLog
@@ -28,8 +28,10 @@ LEAST_STEPS = 12
 ROUNDS = 6
 OUTLIER = 0.25
 """A step that is off by more (a share) counts less: it was somebody else's doing."""
-RATIOS = 4096
-"""Of the steps, at most so many are kept to draw from."""
+SLOTS = 8000
+"""Of the slots, at most so many are kept to draw from."""
+LEAST_RATE = 1e-3
+"""Of a step that took more than a thousand times what it should, the rest is left out."""
 LEAST_DRIFT = 0.005
 """No machine is steadier than that."""
 _TOKENS = StepWork._fields.index("tokens")
@@ -40,7 +42,7 @@ class StepTimes(NamedTuple):
     """How long steps take, and how well that is known: fields of a Fit."""
 
     cost: CostCoefficients
-    ratios: tuple[float, ...]
+    slowness: tuple[float, ...]
     drift: float
     held_out: HeldOut
 
@@ -55,7 +57,7 @@ def step_times(log: StepLog) -> StepTimes:
     works, ns = log.work, np.array(log.ns, dtype=float)
     errors = cross_validate(works, ns, np.array(log.blocks), np.array(log.rounds))
     cost = fit_cost(works, ns)
-    return StepTimes(cost, ratios_of(ns, predict(cost, works)), errors.drift, errors.held_out)
+    return StepTimes(cost, slowness_of(ns, predict(cost, works)), errors.drift, errors.held_out)
 
 
 def fit_cost(works: np.ndarray, ns: np.ndarray) -> CostCoefficients:
@@ -122,13 +124,18 @@ def cross_validate(
     return Errors(held_out, max(drift, LEAST_DRIFT))
 
 
-def ratios_of(ns: np.ndarray, fitted: np.ndarray) -> tuple[float, ...]:
-    """Measured over fitted, in the order of the steps; of many, runs from all over. Mean 1."""
-    ratios = ns / fitted
-    if len(ratios) > RATIOS:
-        starts = np.linspace(0, len(ratios) - RUN, RATIOS // RUN).astype(int)
-        ratios = np.concatenate([ratios[start : start + RUN] for start in starts])
-    return tuple(np.round(ratios / ratios.mean(), 4).tolist())
+def slowness_of(ns: np.ndarray, fitted: np.ndarray) -> tuple[float, ...]:
+    """Measured over fitted time, slot by slot, of steps one after another (both float [steps],
+    ns); of many slots, runs from all over. Their harmonic mean is 1: work takes, all in all,
+    what was fitted."""
+    count = max(1, int(ns.sum() / SLOT_NS))
+    edges = np.linspace(0, ns.sum(), count + 1)
+    done = np.interp(edges, [0, *np.cumsum(ns)], [0, *np.cumsum(fitted)])
+    rates = np.maximum(np.diff(done) / np.diff(edges), LEAST_RATE)
+    if count > SLOTS:
+        starts = np.linspace(0, count - RUN, SLOTS // RUN).astype(int)
+        rates = np.concatenate([rates[start : start + RUN] for start in starts])
+    return tuple(np.round(rates.mean() / rates, 4).tolist())
 
 
 def _knots(tokens: np.ndarray) -> list[int]:

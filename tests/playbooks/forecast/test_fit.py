@@ -21,7 +21,7 @@ from playbooks.forecast.fit import run_fit
 from playbooks.forecast.fit_file import Fingerprint, Fit, HeldOut
 from playbooks.forecast.fit_record import of_fit
 from playbooks.forecast.fit_url import Asked, counted_steps, run_fit_url
-from playbooks.forecast.fitting import fit_cost, predict, ratios_of, step_times
+from playbooks.forecast.fitting import fit_cost, predict, slowness_of, step_times
 from playbooks.forecast.ladder import rungs
 from playbooks.forecast.step_log import StepLog
 from playbooks.forecast.streamed_steps import lone_prompts, streamed_steps
@@ -79,21 +79,43 @@ def test_noise_and_outliers_move_the_fit_little_and_time_stays_time():
     assert predict(cost, works).sum() == pytest.approx(ns.sum())
     shape = predict(cost, works) / np.array([TRUE.of(StepWork(*map(int, w))) for w in works])
     assert np.std(shape) / np.mean(shape) < 0.03
-    ratios = ratios_of(ns, predict(cost, works))
-    assert np.mean(ratios) == pytest.approx(1, abs=1e-3) and max(ratios) > 3
-    assert ratios[0] > 3 > ratios[1]  # in their order
+    slow = slowness_of(ns, predict(cost, works))
+    assert 1 / np.mean(1 / np.array(slow)) == pytest.approx(1, abs=1e-3) and max(slow) > 2
+
+
+def test_slowness_is_that_of_equal_times_in_their_order():
+    """Short steps and long ones; three of the short ones took four times as long."""
+    fitted = np.array([5e6] * 11 + [50e6] * 4)
+    ns = fitted * np.array([1, 1, 4, 4, 4] + [1] * 10)
+    slow = np.array(slowness_of(ns, fitted))
+    assert len(slow) == 30  # 300 ms
+    assert slow[1:7] == pytest.approx(slow[2], rel=1e-3) and slow[0] < slow[2] / 3.9
+    assert np.ptp(slow[7:]) < 0.01
+    long = np.full(20_000, 2e7)
+    assert len(slowness_of(long, long)) == 8000
 
 
 def test_a_machine_that_is_slow_for_a_while_is_so_in_virtual_time():
-    ratios = (*[0.9] * 500, *[1.4] * 125)
-    cost, work = FittedCost(TRUE, ratios, seed=1), StepWork(1, 1, 1, 20, 20, 0, 0)
-    drawn = np.array([cost(work) for _ in range(20_000)]) / TRUE.of(work)
-    assert drawn.mean() == pytest.approx(np.mean(ratios), rel=0.05)
-    changes = (np.diff(drawn) != 0).mean()
+    slow = (*[0.9] * 5000, *[1.4] * 1250)
+    cost, work = FittedCost(TRUE, slow, seed=1), StepWork(1, 1, 1, 20, 20, 0, 0)
+    drawn = np.array([cost(work) for _ in range(100_000)]) / TRUE.of(work)
+    assert 1 / drawn.mean() == pytest.approx(np.mean(1 / np.array(slow)), rel=0.05)
+    changes = (np.abs(np.diff(drawn)) > 0.01).mean()
     assert 0 < changes < 0.02
     assert min(drawn) * TRUE.of(work) >= cost.least
-    long = np.full(20_000, 2.0)
-    assert len(ratios_of(long, long)) == 4096
+
+
+def test_what_others_take_is_as_long_for_long_steps_as_for_short_ones():
+    """A tenth of a second, ten times slower, in a second: 90 ms more whatever the steps are."""
+    slow = (*[10.0] * 10, *[1.0] * 90)
+    for tokens in (1, 64):
+        work = StepWork(tokens, 1, 0, 20, 20, 0, 0)
+        cost, fitted = FittedCost(TRUE, slow), TRUE.of(work)
+        spent = done = 0.0
+        while spent < 60e9:
+            spent += cost(work)
+            done += fitted
+        assert (spent - done) / spent == pytest.approx(0.09, rel=0.1)
 
 
 def test_more_work_is_never_faster():
@@ -126,7 +148,7 @@ def test_few_steps_are_no_fit():
 
 def test_a_fit_comes_back_from_its_file(tmp_path):
     held_out = HeldOut(10, 0.01, 0.02, -0.001, 0.03)
-    fit = a_fit(ratios=(0.9, 1.1), drift=0.01, held_out=held_out, when=3.5, notes=("a note",))
+    fit = a_fit(slowness=(0.9, 1.1), drift=0.01, held_out=held_out, when=3.5, notes=("a note",))
     fit.save(tmp_path / "new" / "fit.json")
     assert fit_file.load(tmp_path / "new" / "fit.json") == fit
 
@@ -139,8 +161,8 @@ def test_a_fit_comes_back_from_its_file(tmp_path):
         ("[]", "is no fit"),
         ('{"kind": "load"}', "is no fit"),
         ('{"kind": "fit", "schema": 9}', "another version of the format"),
-        ('{"kind": "fit", "schema": 1, "pages": "many"}', "pages: expected a whole number"),
-        ('{"kind": "fit", "schema": 1}', "is missing"),
+        ('{"kind": "fit", "schema": 2, "pages": "many"}', "pages: expected a whole number"),
+        ('{"kind": "fit", "schema": 2}', "is missing"),
     ],
 )
 def test_what_is_no_fit_is_told_in_a_line(tmp_path, text, why):
@@ -187,7 +209,7 @@ def a_load(fit, rate=6.0, seconds=20.0, **more):
 
 
 def test_a_load_on_a_fit_is_the_same_every_time_and_can_be_summarized():
-    fit = a_fit(ratios=(0.8, 0.9, 1.0, 1.3))
+    fit = a_fit(slowness=(0.8, 0.9, 1.0, 1.3))
     first, again, other = a_load(fit, seed=1), a_load(fit, seed=1), a_load(fit, seed=2)
     assert [r.events for r in first.records] == [r.events for r in again.records]
     assert [r.events for r in first.records] != [r.events for r in other.records]
