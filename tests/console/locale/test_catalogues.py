@@ -11,8 +11,8 @@ from console.locale.forms import places
 from glossary import lacking, terms
 
 MISSING = {
-    "console": 240, "commands": 405, "engine": 0, "checklists": 0, "playbooks-measure": 405,
-    "playbooks-health": 565, "playbooks-reports": 0,
+    "console": 240, "commands": 405, "engine": 0, "checklists": 0, "playbooks-measure": 0,
+    "playbooks-health": 0, "playbooks-reports": 0,
 }  # fmt: skip
 """Texts that have no translation yet: this only goes down."""
 
