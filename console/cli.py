@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from console.commands.appearance import Lang
 from console.commands.index import Commands
 from console.commands.streams import say, take_any, whole_output
 from console.exits import Exit
@@ -26,6 +27,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    lang: Lang = None,
 ) -> None:
     if version:
         from importlib.metadata import version as installed

@@ -66,8 +66,8 @@ def show(output: Output) -> None:
     try:
         state = json.loads(state_path().read_text("utf-8"))
         firing, ways = state["firing"], state["ways"]
-        verdict = f"{len(firing)} firing" if firing else "nothing fires"
-        verdict += f", as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(state['time']))}"
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state["time"]))
+        verdict = f"{len(firing)} firing, as of {at}" if firing else f"nothing fires, as of {at}"
     except FileNotFoundError:
         firing, ways, verdict = [], [], "nobody has kept watch here yet"
     except (OSError, ValueError, KeyError, TypeError) as error:

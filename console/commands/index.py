@@ -15,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from console.commands.appearance import take_language
+from console.commands.help_page import with_help_pages
 from console.commands.streams import drop_output
 from console.exits import Exit
 from engine.errors import ConfigError
@@ -90,6 +92,10 @@ OLD_FLAGS = {  # not shown
 class Commands(TyperGroup):
     """The commands by heading. Whatever is wrong with a command line is a ConfigError."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        with_help_pages(self)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -110,9 +116,9 @@ class Commands(TyperGroup):
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", line) for name, line in lines.items()])
 
-    def make_context(self, *args: Any, **more: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **named: Any) -> Any:
         with _plain_errors():
-            return super().make_context(*args, **more)
+            return super().make_context(info_name, take_language(args), *more, **named)
 
     def invoke(self, ctx: Any) -> Any:
         with _plain_errors():
@@ -136,10 +142,10 @@ def _built(name: str) -> Any:
     """The command, imported now."""
     module = import_module(f"console.commands.{name}")
     if hasattr(module, f"{name}_app"):
-        return typer.main.get_command(getattr(module, f"{name}_app"))
+        return with_help_pages(typer.main.get_command(getattr(module, f"{name}_app")))
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
     alone.command(name)(getattr(module, name))
-    return typer.main.get_command(alone)
+    return with_help_pages(typer.main.get_command(alone))
 
 
 def _refusal(error: typer.TyperException) -> Exception:

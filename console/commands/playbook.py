@@ -14,6 +14,7 @@ import typer
 from console.commands.engine_flags import EngineFlags
 from console.commands.options import ShippedOrFile, command_options
 from console.commands.output import Output
+from console.commands.streams import show
 from console.exits import OF_VERDICT
 from engine.errors import ConfigError
 
@@ -64,7 +65,7 @@ def playbook_validate(output: Output, name: ShippedOrFile) -> None:
     book = spec.load(name)
     report = {"schema": 1, "kind": "playbook_validation", "name": book.name, "valid": True,
               "steps": len(book.steps)}  # fmt: skip
-    output.finish(report, show=lambda: print(f"{book.name}: valid, {len(book.steps)} steps"))
+    output.finish(report, show=lambda: show(f"{book.name}: valid, {len(book.steps)} steps"))
 
 
 @playbook_app.command("types")
@@ -131,7 +132,7 @@ def playbook_new(
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
     report = {"schema": 1, "kind": "playbook_new", "file": str(path), "from": source}
-    output.finish(report, show=lambda: print(f"{path} written; `evewatch check {path}` runs it"))
+    output.finish(report, show=lambda: show(f"{path} written; `evewatch check {path}` runs it"))
 
 
 @playbook_app.command("selftest")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from signal import SIGTERM
@@ -14,6 +13,7 @@ from console.commands.engine_flags import EngineFlags
 from console.commands.options import Seed, Token, command_options, duration
 from console.commands.output import Output
 from console.commands.signals import ended_by
+from console.commands.streams import show
 from console.commands.up import LoadKind, traffic
 from console.exits import Exit
 from engine.errors import ConfigError, EngineError
@@ -173,7 +173,7 @@ def _report(thread: RecorderThread, target: str) -> dict[str, Any]:
 def _show(report: dict[str, Any]) -> None:
     from console.renderables import format as fmt
 
-    sys.stdout.write(
+    show(
         f"{report['file']}: {report['frames']:,} frames, {fmt.duration(report['seconds'])}, "
-        f"{fmt.size(report['bytes'])} ({fmt.size(report['bytes_per_hour'])} an hour)\n"
+        f"{fmt.size(report['bytes'])} ({fmt.size(report['bytes_per_hour'])} an hour)"
     )

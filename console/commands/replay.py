@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.appearance import Lang, Theme
+from console.commands.appearance import Theme
 from console.commands.options import command_options
 from console.commands.output import Output
+from console.commands.streams import show
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ def replay(
     ] = None,
     speed: Annotated[float, typer.Option(help="0.1 to 60 times as fast.")] = 1.0,
     info: Annotated[bool, typer.Option(help="Say what is in it instead of playing it.")] = False,
-    lang: Lang = None,
     theme: Theme = None,
 ) -> None:
     """Play a recording through the same panels; nothing in it can be changed."""
@@ -81,7 +81,7 @@ def _show(report: dict[str, Any]) -> None:
     from console.renderables import format as fmt
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report["began"]))
-    sys.stdout.write(
+    show(
         f"{report['file']}: {report['target']} from {began}, {fmt.duration(report['seconds'])}, "
-        f"{report['frames']:,} frames, {report['events']:,} events, {fmt.size(report['bytes'])}\n"
+        f"{report['frames']:,} frames, {report['events']:,} events, {fmt.size(report['bytes'])}"
     )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from console.locale.lang import _
 from engine.errors import ConfigError
 from playbooks.reports.text import clean, clean_lines
 
@@ -52,7 +53,7 @@ def say(text: str) -> None:
     """A line on standard error, in which nothing of others steers the terminal. That nobody
     reads it any more, or that there is no room for it, is no failure."""
     try:
-        print(clean_lines(text), file=sys.stderr, flush=True)
+        print(clean_lines(_(text)), file=sys.stderr, flush=True)
     except OSError:
         _drop(2)
 
@@ -75,17 +76,17 @@ class StatusLine:
     def __enter__(self) -> StatusLine:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.live:
             self._write("")
 
     def stay(self, text: str) -> None:
         if not self._quiet:
-            self._write(f"{clean(text)}\n")
+            self._write(f"{clean(_(text))}\n")
 
     def pass_by(self, text: str) -> None:
         if self.live:
-            self._write(clean(text))
+            self._write(clean(_(text)))
 
     def _write(self, text: str) -> None:
         try:
@@ -111,6 +112,11 @@ def whole_output() -> Iterator[None]:
             raise
         drop_output()
         raise ConfigError(f"standard output cannot be written ({error.strerror})") from None
+
+
+def show(text: str) -> None:
+    """A line on standard output."""
+    sys.stdout.write(f"{_(text)}\n")
 
 
 def drop_output() -> None:

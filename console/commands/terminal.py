@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from console.locale.lang import _
 from console.renderables.plot import DOTS, curve, stacked
 from playbooks.optlog import Record
 from playbooks.optlog.page import Bullets, Heading, Paragraph, page
@@ -100,30 +101,31 @@ class TerminalPage:
 
     def paragraph(self, text: str, style: str = "") -> None:
         if text:
-            self._console.print(Text(clean(text), style, overflow="fold"))
+            self._console.print(Text(clean(_(text)), style, overflow="fold"))
 
     def lines(self, lines: list[str]) -> None:
         """As they are, however wide."""
         for line in lines:
-            self._console.print(Text(clean(line)), soft_wrap=True)
+            self._console.print(Text(clean(_(line))), soft_wrap=True)
 
     def table(self, table: Table) -> None:
         shown = RichTable(box=None, pad_edge=False, show_header=any(c.name for c in table.columns))
-        texts = [[clean(cell) for cell in row] for row in table.texts()]
+        texts = [[clean(_(cell)) for cell in row] for row in table.texts()]
+        names = [_(column.name) for column in table.columns]
         needed = 0
         for i, column in enumerate(table.columns):
-            widest = max([cell_len(column.name), *(cell_len(row[i]) for row in texts)])
+            widest = max([cell_len(names[i]), *(cell_len(row[i]) for row in texts)])
             short = column.numeric or widest <= LEAST_TEXT
             shown.add_column(
-                Text(column.name),
+                Text(names[i]),
                 justify="right" if column.numeric else "left",
                 min_width=widest if short else LEAST_TEXT,
                 no_wrap=short,
                 overflow="fold",
             )
             needed += (widest if short else LEAST_TEXT) + 2
-        for row in texts:
-            shown.add_row(*map(_styled, row))
+        for row, said in zip(table.texts(), texts, strict=True):
+            shown.add_row(*map(_styled, said, row))
         self.lines(["", table.title] if table.title else [""])
         self._print(shown, needed)
 
@@ -131,10 +133,11 @@ class TerminalPage:
         shown = RichTable(box=None, pad_edge=False, show_header=False)
         shown.add_column(no_wrap=True)
         shown.add_column(overflow="fold")
-        for name, text in facts.rows:
-            shown.add_row(Text(clean(name)), _styled(clean(text)))
+        rows = [(clean(_(name)), clean(_(text)), text) for name, text in facts.rows]
+        for name, said, text in rows:
+            shown.add_row(Text(name), _styled(said, text))
         self.lines(["", facts.title] if facts.title else [""])
-        self._print(shown, LEAST_TEXT + max([0, *(cell_len(name) for name, _ in facts.rows)]))
+        self._print(shown, LEAST_TEXT + max([0, *(cell_len(name) for name, *rest in rows)]))
 
     def _print(self, table: RichTable, needed: int) -> None:
         before = self._console.width
@@ -146,8 +149,8 @@ class TerminalPage:
         self._console.width = before
 
 
-def _styled(cell: str) -> Text:
-    return Text(cell, STYLES.get(cell.partition(" (")[0], ""))
+def _styled(said: str, cell: str) -> Text:
+    return Text(said, STYLES.get(cell.partition(" (")[0], ""))
 
 
 def chart_lines(chart: Chart, width: int) -> list[str]:
@@ -160,7 +163,7 @@ def chart_lines(chart: Chart, width: int) -> list[str]:
     if not drawn:
         return []
     marks = ", ".join(chart.mark(*mark) for mark in chart.marks)
-    names = [f"{dot} {line.name}" for dot, line in zip(itertools.cycle(DOTS), chart.lines)]
+    names = [f"{dot} {_(line.name)}" for dot, line in zip(itertools.cycle(DOTS), chart.lines)]
     legend = ["   ".join(names)] if len(names) > 1 else []
     title = f"{chart.title} over {chart.x_label}{' ┊ ' + marks if marks else ''}"
     return ["", title, *legend, *drawn]

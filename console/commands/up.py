@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from console.commands.alerting import Alerts, alone, keeping
-from console.commands.appearance import Lang, Theme
+from console.commands.appearance import Theme
 from console.commands.engine_flags import EngineFlags
 from console.commands.external import (
     DataParallel,
@@ -68,7 +68,6 @@ def up(
     data_parallel: DataParallel = None,
     extra: Extra = None,
     alerts: Alerts = None,
-    lang: Lang = None,
     theme: Theme = None,
 ) -> None:
     """Open the console on the embedded engine, or on vLLM's."""

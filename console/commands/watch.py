@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.commands.alerting import Alerts, keeping
-from console.commands.appearance import Lang, Theme
+from console.commands.appearance import Theme
 from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
 from console.commands.settings import alerts_file, objectives
@@ -55,7 +55,6 @@ def watch(
     ] = None,
     alerts: Alerts = None,
     readonly: Readonly = False,
-    lang: Lang = None,
     theme: Theme = None,
 ) -> None:
     """Watch external engines with the same panels; none of them is changed."""

@@ -15,18 +15,19 @@ from typing import IO, Any
 
 import tomli
 
-from console.locale.sentences import Locals, Place, messages, sentences
+from console.locale.held import is_load, texts_held
+from console.locale.sentences import Locals, Place, Sentence, messages, sentences
 
 Message = tuple[int, str | None, str | tuple[str, ...], list[str]]
 """Line, function, (plural) message and comments, as babel wants them."""
 NOT_SHOWN = "# not shown"
 
 PROSE = re.compile(r"(?<![\w.{/_=-])[A-Za-z]{2,}(?![\w(/_=])")
+MARKUP = re.compile(r"</|/>|<!|^<\w")
+"""Pages and drawings: the texts in them are translated on their way in."""
 _PLACES = re.compile(r"\{\w+(?::n)?\}")
 _QUOTED = re.compile(r"`[^`]*`")
-_TAG = re.compile(r"<[!a-z]")
-"""What begins with a tag of HTML or SVG is no text: those in it are translated on their way in."""
-WORD = re.compile(r"(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z\d /-]*")
+WORD = re.compile(r"(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z\d /-]*\.?")
 
 LABELS: Mapping[str, Sequence[int | str] | None] = {
     "Action": None, "Bars": (0,), "Bullets": None, "Chart": (0, 1), "Column": (0,),
@@ -117,8 +118,10 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def is_prose(text: str) -> bool:
     """Words of English, at least two of them or one beside a place."""
+    if MARKUP.search(text):
+        return False
     said = _QUOTED.sub("", _PLACES.sub(" ", text))
-    return " " in text.strip() and not _TAG.match(text) and bool(PROSE.search(said))
+    return " " in text.strip() and bool(PROSE.search(said))
 
 
 class _Reader:
@@ -152,6 +155,8 @@ class _Reader:
                 return
             case ast.AnnAssign(ast.Name(name), note, value) if self._keeps(name, value):
                 self._annotation(note)
+            case ast.AugAssign(ast.Name(name), ast.Add(), value) if self._keeps(name, value):
+                return
             case ast.AnnAssign(_, note, value):
                 self._annotation(note)
                 self.expression(value)
@@ -182,22 +187,25 @@ class _Reader:
         if any(COMMANDS.search(ast.unparse(one)) for one in node.decorator_list):
             for text in paragraphs(inspect.cleandoc(ast.get_docstring(node) or "")):
                 self._add(node.lineno, (text,))
-        outer, self._scope = self._scope, Locals(_texts(node))
+        outer, self._scope = self._scope, Locals(texts_held(node))
         self.block(node.body)
         self._leftovers(node)
         self._scope = outer
 
     def _leftovers(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Texts of local variables that are used otherwise than in a sentence."""
-        scope, self._scope = self._scope, Locals()
-        for name, values in scope.texts.items():
-            uses = [n for n in ast.walk(node) if _is_load(n, name)]
-            if any(id(n) not in scope.used for n in uses):
-                self._scope = Locals({k: v for k, v in scope.texts.items() if k != name})
-                self.expressions(values)
+        for name, held in reversed([*self._scope.texts.items()]):  # they are made of earlier ones
+            uses = [n for n in ast.walk(node) if is_load(n, name)]
+            if any(id(n) not in self._scope.used for n in uses):
+                said = sentences(ast.Name(name, ast.Load()), self._scope)
+                if said and held.added:
+                    self._said(held.first[0], said, label=False)
+                else:
+                    self.expressions(held.all)
 
     def _keeps(self, name: str, value: ast.expr | None) -> bool:
-        return value is not None and value in self._scope.texts.get(name, ())
+        held = self._scope.texts.get(name)
+        return held is not None and value in held.all
 
     # --- expressions --------------------------------------------------------------------------
 
@@ -210,13 +218,7 @@ class _Reader:
             return
         said = None if isinstance(node, ast.Name) else sentences(node, self._scope)
         if said:
-            for message in messages(said):
-                if is_prose(message[0]) or (label and WORD.fullmatch(message[0])):
-                    self._add(node.lineno, message)
-            for one in said:
-                for place in one.parts:
-                    if isinstance(place, Place) and hasattr(place.node, "lineno"):
-                        self.expression(place.node)
+            self._said(node, said, label)
             self._columns(node)
             return
         match node:
@@ -260,6 +262,15 @@ class _Reader:
                     elif isinstance(child, ast.comprehension):
                         self.expression(child.iter)
 
+    def _said(self, node: ast.expr, said: Sequence[Sentence], label: bool) -> None:
+        for message in messages(said):
+            if is_prose(message[0]) or (label and WORD.fullmatch(message[0])):
+                self._add(node.lineno, message)
+        for one in said:
+            for place in one.parts:
+                if isinstance(place, Place) and hasattr(place.node, "lineno"):
+                    self.expression(place.node)
+
     def _columns(self, node: ast.expr) -> None:
         """Words that are set into columns: `f"{'running':>9}"`."""
         for part in ast.walk(node):
@@ -268,6 +279,8 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> None:
         name = _called(node.func)
+        if name == "sentence" and isinstance(node.args[0], ast.Constant):
+            self._add(node.lineno, (str(node.args[0].value),))
         if name == "_rows":  # keys and an action's name, then what is shown of it
             for row in ast.walk(node):
                 if isinstance(row, ast.Tuple) and not isinstance(row.elts[0], ast.Tuple):
@@ -276,7 +289,7 @@ class _Reader:
             return
         if isinstance(node.func, ast.Attribute):
             self.expression(node.func.value)
-        unshown = name in UNSHOWN_CALLS
+        unshown = name in UNSHOWN_CALLS or name == "sentence"
         shown = LABELS.get(name, ())
         for at, argument in enumerate(node.args):
             if not (unshown and isinstance(argument, ast.Constant | ast.JoinedStr | ast.Tuple)):
@@ -304,34 +317,3 @@ def _called(function: ast.expr) -> str:
         case ast.Name(name) | ast.Attribute(_, name):
             return name
     return ""
-
-
-def _is_load(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-
-
-def _texts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
-    """Local variables of which everything that is assigned is a text."""
-    held: dict[str, list[ast.expr]] = {}
-    other = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value):
-                if value is not None and sentences(value, Locals()):
-                    held.setdefault(name, []).append(value)
-                elif value is not None:
-                    other.add(name)
-            case ast.Name(name, ast.Store()):
-                held.setdefault(name, [])
-            case ast.Global(names) | ast.Nonlocal(names):
-                other.update(names)
-    stores = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and _stores(n)]
-    return {
-        name: values
-        for name, values in held.items()
-        if name not in other and values and stores.count(name) == len(values)
-    }
-
-
-def _stores(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store | ast.Del)

@@ -18,12 +18,17 @@ _WORD = re.compile(r"[A-Za-z]+")
 _PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 _NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
 _SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
+_COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
+"""A number of what has a name: "3 pass"."""
 _VALUE = re.compile(rf"(.*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
 """A label and its value: "load 89 %"."""
 _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
 """What joins several texts to one, and how the other language joins them."""
+_COLUMNS = {"  ": "  "}
 DEPTH = 4
 """Texts in places of texts."""
+MOST_KNOWN = 20_000
+"""Texts that are remembered."""
 SURE = 12
 """Letters from which a form is taken though a place of it holds prose that is not known."""
 
@@ -79,6 +84,7 @@ class Forms:
     """All texts of the catalogues: msgid -> translation."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
+        self._said = {re.sub(_PLACE, r"{\1}", k): v for k, v in texts.items()}
         self._exact = {_plain(k): _plain(v) for k, v in texts.items() if not _PLACE.search(k)}
         forms = [Form(k, v) for k, v in texts.items() if _PLACE.search(k)]
         counts: dict[str, int] = {}
@@ -86,19 +92,34 @@ class Forms:
         for several in words:
             for word in several:
                 counts[word] = counts.get(word, 0) + 1
+        self._known: dict[tuple[str, int], str | None] = {}
         self._by_word: dict[str, list[Form]] = {}
         for form, several in zip(forms, words, strict=True):
             rarest = min(several, key=lambda w: (counts[w], -len(w)), default="")
             self._by_word.setdefault(rarest, []).append(form)
 
+    def said(self, msgid: str) -> str | None:
+        """The translation of a form, its places in it."""
+        return self._said.get(msgid)
+
     def translate(self, text: str, depth: int = DEPTH) -> str | None:
         """None for what is no text of the catalogue, nor joined of such. How its blanks and lines
         were broken is of no account."""
+        known = self._known.get((text, depth), "")
+        if known == "":
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text, depth] = self._translated(text, depth)
+        return known
+
+    def _translated(self, text: str, depth: int) -> str | None:
         joined = " ".join(text.split())
         if (found := self._exact.get(joined)) is not None:
             return found
         if depth == 0 or not _WORD.search(joined):
             return None
+        if re.search(r"\S  +\S", text) and (found := self._joined(text, depth, _COLUMNS)):
+            return found
         if "\n" in text.strip() and (found := self._joined(text, depth)) is not None:
             return found
         candidates = self._candidates(joined)
@@ -114,6 +135,9 @@ class Forms:
         if (sign := _SIGN.match(text)) is not None:
             found = self.translate(text[sign.end() :], depth - 1)
             return found and sign[0] + found
+        if (count := _COUNT.fullmatch(text)) is not None:
+            found = self.translate(count[2], depth - 1)
+            return found and f"{count[1]} {found}"
         if (value := _VALUE.fullmatch(text)) is not None:
             found = self.translate(value[1], depth - 1)
             return found and f"{found} {value[2]}"
@@ -147,15 +171,17 @@ class Forms:
         found = self.translate(value, depth - 1)
         return found if found is not None or _PROSE.search(value) else value
 
-    def _joined(self, text: str, depth: int) -> str | None:
+    def _joined(self, text: str, depth: int, signs: Mapping[str, str] = _SEVERAL) -> str | None:
         """Several texts in one: each of them must be known, or have no words."""
-        for sign, other in _SEVERAL.items():
-            if sign in text:
-                parts = text.split(sign)
-                said = [self.translate(part, depth - 1) for part in parts]
+        for sign, other in signs.items():
+            at = text.find(sign)
+            while at >= 0:
+                parts = text[:at], text[at + len(sign) :]
+                said = self.translate(parts[0], depth - 1), self.translate(parts[1], depth)
                 known = [s or _wordless(part) for s, part in zip(said, parts, strict=True)]
                 if any(said) and None not in known:
                     return other.join(part or "" for part in known)
+                at = text.find(sign, at + 1)
         return None
 
 

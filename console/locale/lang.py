@@ -1,8 +1,7 @@
 """The product's language: English as it stands in the code, or gettext catalogues over it.
 
 Texts are translated where they reach a reader, by their form (forms.py). So panels, engine and
-reports know nothing of languages, and English pays nothing. In a line of fixed columns a
-translation gets the cells of its original.
+reports know nothing of languages, and English pays nothing.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from rich.cells import cell_len
-
 from console.locale.catalogue import texts_of
 from console.locale.forms import Forms
-from console.renderables.lines import Line, Span
 from engine.errors import ConfigError
+from playbooks.reports import language as written
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
 VARIABLE = "EVEWATCH_LANG"
 _LETTER = re.compile("[A-Za-z]")
-_NUMBER = re.compile(r"(?=.*\d)[^A-Za-z]*(?:(?:ms|s|min|h|tok|B|[KMGT]iB|of|W|GB)\b[^A-Za-z]*)*")
+_NUMBER = re.compile(r"(?=.*\d)[^A-Za-z]*(?:(?:ms|s|tok|B|[KMGT]iB|of|W|GB)\b[^A-Za-z]*)*")
 """What has no words in it: not worth looking up."""
 
 
@@ -41,17 +38,29 @@ def wanted(environment: Mapping[str, str]) -> str:
     return ENGLISH
 
 
+_code = ENGLISH
 _forms: Forms | None = None
+
+
+def code() -> str:
+    """Of the language that is in use."""
+    return _code
+
+
+def template(form: str) -> str:
+    """A text with {places}, in the language that is in use, its places as they are."""
+    return form if _forms is None else _forms.said(form) or form
 
 
 def use(language: str) -> None:
     """From now on, for this process. Raises ConfigError for a language that there is not."""
-    global _forms
+    global _code, _forms
     if language not in languages():
         raise ConfigError(f"--lang: {language!r} is not one of {', '.join(languages())}")
+    _code = language
     _forms = None if language == ENGLISH else Forms(texts_of(FOLDER / language))
     _.cache_clear()
-    _span.cache_clear()
+    written.use(language, _)
 
 
 @lru_cache(maxsize=4096)
@@ -64,25 +73,3 @@ def _(text: str) -> str:
         return text
     body = text.strip()
     return text.replace(body, found) if body != text else found
-
-
-@lru_cache(maxsize=8192)
-def _span(span: Span) -> Span:
-    """Blanks around a text are kept, and the cells that it takes as a whole."""
-    body = span.text.strip()
-    found = _(body)
-    if found == body:
-        return span
-    lead = len(span.text) - len(span.text.lstrip())
-    tail = len(span.text) - len(span.text.rstrip())
-    room = cell_len(body)
-    if lead > 1 and not tail:  # a heading at the right edge of its column
-        return span._replace(text=" " * max(1, lead + room - cell_len(found)) + found)
-    if tail:  # the blanks after it make up for what it is longer or shorter
-        tail = max(1, tail + room - cell_len(found))
-    return span._replace(text=" " * lead + found + " " * tail)
-
-
-def localized(line: Line) -> Line:
-    """A line in the language of the console."""
-    return line if _forms is None else tuple(map(_span, line))

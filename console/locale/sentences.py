@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-MOST = 16
+MOST = 24
 """Sentences of one expression; of what says more each part is a text of its own."""
 _NUMBER = re.compile(r"[-+ ,_.#\d]*[,bdeEfFgGn%]")
 _PADDED = re.compile(r".?[<>^=]")
@@ -48,10 +48,23 @@ class Sentence:
 
 
 @dataclass
-class Locals:
-    """Local variables of a function that hold nothing but texts: name -> their expressions."""
+class Held:
+    """What a local variable is given: one of `first`, and what is added to it, always or not."""
 
-    texts: Mapping[str, Sequence[ast.expr]] = field(default_factory=dict)
+    first: list[ast.expr] = field(default_factory=list)
+    added: list[tuple[ast.expr, bool]] = field(default_factory=list)
+    """With whether it may be left out."""
+
+    @property
+    def all(self) -> list[ast.expr]:
+        return [*self.first, *(value for value, _ in self.added)]
+
+
+@dataclass
+class Locals:
+    """Local variables of a function that hold nothing but texts."""
+
+    texts: Mapping[str, Held] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     """ids of the nodes where such a variable was put into a sentence."""
 
@@ -82,16 +95,36 @@ def sentences(node: ast.expr, scope: Locals) -> list[Sentence] | None:
 
 def _held(node: ast.expr, name: str, scope: Locals) -> list[Sentence] | None:
     outer = Locals({k: v for k, v in scope.texts.items() if k != name}, scope.used)
-    found = [sentences(value, outer) for value in scope.texts[name]]
-    said = [
-        Sentence(frozenset({(f"={name}", at)}) if len(found) > 1 else frozenset()) + one
-        for at, several in enumerate(found)
-        for one in several or ()
+    held = scope.texts[name]
+    first = [
+        _chosen(f"={name}", at if len(held.first) > 1 else None, one)
+        for at, value in enumerate(held.first)
+        for one in sentences(value, outer) or [_place(value)]
     ]
-    if any(several is None for several in found) or len(said) > MOST:
+    rest = [
+        [_chosen(f"+{name}{at}", True if optional else None, _clause(one))
+         for one in sentences(value, outer) or [_place(value)]]
+        + [_chosen(f"+{name}{at}", False, Sentence())] * optional
+        for at, (value, optional) in enumerate(held.added)
+    ]  # fmt: skip
+    said = _product([first, *rest])
+    if not said:
         return None
     scope.used.add(id(node))
     return said
+
+
+def _clause(one: Sentence) -> Sentence:
+    """What is added with "; " is a sentence of its own, and joined to the others as such."""
+    match one.parts:
+        case (str(first), *rest) if first.startswith("; "):
+            return Sentence(one.choices, (BREAK, first[2:], *rest))
+    return one
+
+
+def _chosen(key: str, value: object, one: Sentence) -> Sentence:
+    """The same where this was decided; None: there was nothing to decide."""
+    return one if value is None else Sentence(frozenset({(key, value)})) + one
 
 
 def _formatted(value: ast.expr, scope: Locals) -> list[Sentence]:
@@ -221,37 +254,20 @@ def _name(node: ast.expr) -> str:
 
 
 def messages(said: Iterable[Sentence]) -> Iterator[tuple[str, ...]]:
-    """(msgid,) of each sentence, (msgid, msgid_plural) of two that differ by a number."""
+    """(msgid,) of each line of the sentences; (msgid, msgid_plural) of two lines with the same
+    places, one for a number of 1 and one for all others."""
     found = [(one.choices, list(texts(one.parts))) for one in said]
-    found.sort(key=lambda row: any(k.startswith(PLURAL) and v is False for k, v in row[0]))
-    done: set[int] = set()
-    for at, (choices, lines) in enumerate(found):
-        if at in done:
-            continue
-        other = _plural_of(choices, lines, found)
-        if other is not None:
-            done.add(other)
-            yield from (
-                (one, many) if one != many else (one,)
-                for one, many in zip(lines, found[other][1], strict=True)
-            )
-        else:
-            yield from ((line,) for line in lines)
-
-
-def _plural_of(
-    choices: frozenset[Choice],
-    lines: list[str],
-    found: list[tuple[frozenset[Choice], list[str]]],
-) -> int | None:
-    """Where the same sentence stands for any number but one: with the same places."""
-    for key, value in choices:
-        if key.startswith(PLURAL) and value is True:
-            other = choices - {(key, True)} | {(key, False)}
-            for at, (asked, said) in enumerate(found):
-                if asked == other and [_places(t) for t in said] == [_places(t) for t in lines]:
-                    return at
-    return None
+    plurals: dict[str, str] = {}
+    for choices, lines in found:
+        for key in sorted(key for key, value in choices if key.startswith(PLURAL) and value):
+            others = choices - {(key, True)} | {(key, False)}
+            many = next((lines for chosen, lines in found if chosen == others), [])
+            for one, two in zip(lines, many, strict=False):
+                if one != two and _places(one) == _places(two):
+                    plurals.setdefault(one, two)
+    for line in dict.fromkeys(line for _, lines in found for line in lines):
+        if line not in plurals.values():
+            yield (line, plurals[line]) if line in plurals else (line,)
 
 
 def _places(text: str) -> list[str]:

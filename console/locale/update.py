@@ -18,7 +18,7 @@ from babel.messages.frontend import parse_mapping_cfg
 from babel.messages.pofile import read_po, write_po
 
 from console.locale.catalogue import said_by
-from console.locale.words import WORDS
+from console.locale.words import OTHERS, WORDS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent
@@ -57,7 +57,7 @@ def extracted() -> dict[str, dict[Id, list[str]]]:
     found = list(extract_from_dir(ROOT, methods, options, directory_filter=_is_read))
     order = {room: at for at, room in enumerate(ROOMS)}
     rows = [(room_of(file), file, line, message) for file, line, message, _, _ in found]
-    rows += [("console", "console/locale/words.py", 1, word) for word in WORDS]
+    rows += [("console", "console/locale/words.py", 1, word) for word in (*WORDS, *OTHERS)]
     rows.sort(key=lambda row: (order[row[0]], row[1], row[2]))
     home: dict[str, tuple[str, Id]] = {}
     rooms: dict[str, dict[Id, list[str]]] = {room: {} for room in ROOMS}

@@ -12,3 +12,30 @@ WORDS = (
     "under 1 s", "under 8 s", "under 64 s", "none on this machine", "cancelling",
     "lasts", "gone", "quit it", "replace", "hold", "restart", "better", "must", "should",
 )  # fmt: skip
+
+OTHERS = (
+    # of the library of the command line
+    "Usage", "Options", "Arguments", "Commands", "Show this message and exit.",
+    "[default: {value}]", "[required]", "[env var: {variable}; default: {value}]",
+    "No such option: {name}", "No such option: {name} Did you mean {other}?",
+    "No such option: {name} (Possible options: {others})",
+    "Missing argument {name}.", "Missing option {name}.", "Missing command.",
+    "Missing parameter: {name}", "No such command {name}.",
+    "Got unexpected extra argument ({name})", "Got unexpected extra arguments ({names})",
+    "Option {name} requires an argument.", "Option {name} requires {n:n} arguments.",
+    "Option {name} does not take a value.",
+    "Invalid value: {why}", "Invalid value for {name}: {why}",
+    "{value} is not a valid integer.", "{value} is not a valid float.",
+    "{value} is not a valid boolean. Recognized values: {values}",
+    "{value} is not a valid int.", "{value} is not one of {values}.",
+    "{value} is not in the range {range}.",
+    "File {path} does not exist.", "Path {path} does not exist.",
+    # of the system
+    "No such file or directory", "Permission denied", "Is a directory", "Not a directory",
+    "File exists", "No space left on device", "Connection refused", "Address already in use",
+    "Read-only file system", "timed out", "Connection reset by peer", "Broken pipe",
+    "[Errno {n:n}] {error}: {path}", "[Errno {n:n}] {error}",
+    # times
+    "{n:n} min", "{n:n} h", "{n:n} d", "{n:n} d {clock}",
+)  # fmt: skip
+"""Texts that others say, as msgids."""

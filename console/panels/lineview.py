@@ -17,9 +17,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from console.locale.lang import localized
 from console.renderables.format import clean
-from console.renderables.lines import BLANK, ROLES, Line, plain
+from console.renderables.lines import BLANK, ROLES, Line, localized, plain
 
 
 class LineView(Widget):

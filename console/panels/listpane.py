@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from textual import events
 
 from console.panels.panel import Scrolled
-from console.renderables.lines import Line, Role, Span, fit, plain, text_line
+from console.renderables.lines import Line, Role, Span, fit, localized, plain, text_line
 
 T = TypeVar("T")
 CHOSEN, OTHER = Span("› ", "key"), Span("  ")
@@ -116,7 +116,7 @@ class ListPane(Scrolled, Generic[T]):
         """All rows, seen or not."""
         lines = [self._head(COPIED_WIDTH)] if self._head is not None else []
         lines += [self._line(item, COPIED_WIDTH) for item in self._items]
-        return "\n".join(plain(line).rstrip() for line in lines)
+        return "\n".join(plain(localized(line)).rstrip() for line in lines)
 
     async def _on_click(self, event: events.Click) -> None:
         row = event.y - 1 - self._above
@@ -158,4 +158,4 @@ class PagePane(Scrolled):
 
     @property
     def text(self) -> str:
-        return "\n".join(plain(line).rstrip() for line in self._all)
+        return "\n".join(plain(localized(line)).rstrip() for line in self._all)

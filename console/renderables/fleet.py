@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from textwrap import wrap
 
+from console.locale.lang import _
 from console.renderables import format as fmt
 from console.renderables.header import MARKS, WORDS
-from console.renderables.lines import ALARM, Line, Role, Span, fit, pad
+from console.renderables.lines import ALARM, Line, Role, Span, columns_line, fit, pad
+from console.renderables.wrapping import wrap
 from engine.snapshot import Snapshot, SourceState
 
 COLUMNS = (
@@ -50,7 +51,7 @@ def rows_of(groups: Sequence[GroupView], width: int) -> list[FleetRow]:
         dead = [n for n, s in group.snapshots.items() if s.source.state is not SourceState.LIVE]
         if several:
             rows.append(FleetRow(f"group {group.name}", "group", group.name, group.merged))
-        for i, part in enumerate(wrap(fmt.clean(group.verdict), max(20, width - 4))):
+        for i, part in enumerate(wrap(fmt.clean(_(group.verdict)), max(20, width - 4))):
             key, trouble = f"verdict {group.name} {i}", bool(dead or group.odd)
             rows.append(FleetRow(key, "verdict", group.name, text=part, trouble=trouble))
         for name, snapshot in group.snapshots.items():
@@ -59,8 +60,8 @@ def rows_of(groups: Sequence[GroupView], width: int) -> list[FleetRow]:
 
 
 def head(width: int) -> Line:
-    names = Span("".join(f"{name:>{size}}" for name, size in _fitting(width)), "label")
-    return (*pad((Span("target", "label"),), _name_width(width) + 1), *pad((), STATE), names)
+    names = columns_line(_fitting(width))
+    return (*pad((Span("target", "label"),), _name_width(width) + 1), *pad((), STATE), *names)
 
 
 def row_line(row: FleetRow, width: int) -> Line:

@@ -7,7 +7,17 @@ from typing import Any
 
 from console.control.forecast_view import ForecastView, HourView, ScenarioView
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, text_line, width_of
+from console.renderables.lines import (
+    ALARM,
+    BLANK,
+    Line,
+    Role,
+    Span,
+    columns_line,
+    fit,
+    text_line,
+    width_of,
+)
 from console.renderables.pages import table_lines, words
 from console.renderables.strips import Band, Strip, strips
 from playbooks.reports.document import Column, Table, duration, percent, rate, whole
@@ -97,8 +107,8 @@ HOUR_WIDTH = 9
 
 
 def hour_head(width: int) -> Line:
-    names = "".join(f"{name:>{room}}" for name, room, _ in COLUMNS)
-    return text_line(f"{'hour':<{HOUR_WIDTH}}  {names}", "label")
+    names = [(name, room) for name, room, _ in COLUMNS]
+    return columns_line([("hour", -HOUR_WIDTH - 2), *names])
 
 
 def hour_row(hour: HourView, width: int) -> Line:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from console.history import Series
+from console.locale.lang import _
 from console.renderables import format as fmt
-from console.renderables.lines import Line, Span, fit, spread, text_line, width_of
+from console.renderables.lines import Line, Span, cells, fit, pad, spread, text_line, width_of
 from engine.snapshot import Histogram
 
 BIN_S = 2.0
@@ -56,7 +57,8 @@ def share_line(name: str, share: float | None, width: int, lead: int) -> Line:
 
 def spark(label: str, series: Series, now: float, width: int, show: Format) -> Line:
     """ "waiting ▂▃▅▇▆  max 23 in 64 s": one line, one time scale for all sparklines."""
-    head: Line = (Span(f"{label:<{max(8, len(label) + 1)}}", "label"),)
+    label = _(label)
+    head = pad(text_line(label, "label"), max(8, cells(label) + 1))
     room = width - width_of(head) - 18
     if room < 4:
         return fit(head, width)
@@ -161,6 +163,6 @@ def _edge_axis(labels: Sequence[str], cell: int, axis: int, room: int) -> Line:
 
 
 def _time_axis(axis: int, room: int, span_s: float) -> Line:
-    left, right = f"−{fmt.duration(span_s)}", "now"
-    dashes = "─" * max(0, room - len(left) - len(right) - 2)
+    left, right = f"−{_(fmt.duration(span_s))}", _("now")
+    dashes = "─" * max(0, room - cells(left) - cells(right) - 2)
     return text_line(f"{'':>{axis}}└{left} {dashes} {right}", "faint")

@@ -13,6 +13,7 @@ from console.renderables.lines import (
     Line,
     Span,
     beside,
+    columns_line,
     fit,
     flow,
     half,
@@ -51,7 +52,7 @@ def table(known: Sequence[tuple[str, Percentiles]], width: int) -> list[Line]:
     wide = width >= 60
     heads = [*fmt.ENOUGH, *(["mean", "requests"] if wide else [])]
     column = 10 if wide else max(7, (width - 6) // 3)
-    lines = [text_line(" " * 6 + "".join(f"{head:>{column}}" for head in heads), "label")]
+    lines = [columns_line([("", 6), *((head, column) for head in heads)])]
     for name, p in known:
         cells = list(fmt.quantiles(p).values())
         if wide:

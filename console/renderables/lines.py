@@ -1,11 +1,20 @@
-"""The material every panel is made of: spans of text with a role, and ways to lay them out."""
+"""The material every panel is made of: spans of text with a role, and ways to lay them out.
+
+What lays out says the texts in the reader's language first, so that widths are those of what is
+shown: a text that is cut or padded before is no text of a catalogue any more.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rich.cells import cell_len, set_cell_size
+
+from console.locale import lang
+from console.locale.lang import _
 
 Role: TypeAlias = Literal[
     "text",  # prose
@@ -34,6 +43,10 @@ class Span(NamedTuple):
     role: Role = "text"
     link: str = ""
     """Action that a click runs, e.g. "app.show_run"."""
+
+
+class Verbatim(Span):
+    """Words of a model or of whoever asks it: they are shown as they were said."""
 
 
 Line: TypeAlias = tuple[Span, ...]
@@ -68,7 +81,7 @@ def cells(text: str) -> int:
 
 def width_of(line: Line) -> int:
     total = 0
-    for text, _, _ in line:
+    for text, _role, _link in line:
         total += len(text) if text.isascii() else cell_len(text)
     return total
 
@@ -77,8 +90,58 @@ def text_line(text: str, role: Role = "text") -> Line:
     return (Span(text, role),)
 
 
+def localized(line: Line) -> Line:
+    """In the language of the product."""
+    if lang.code() == lang.ENGLISH:
+        return line
+    return tuple(s if isinstance(s, Verbatim) else _said(s, lang.code()) for s in line)
+
+
+@lru_cache(maxsize=8192)
+def _said(span: Span, code: str) -> Span:
+    """Blanks around a text are kept, and the cells that it takes with those behind it."""
+    body = span.text.strip()
+    found = _(body)
+    if found == body:
+        return span
+    lead = len(span.text) - len(span.text.lstrip())
+    tail = len(span.text) - len(span.text.rstrip())
+    room = cell_len(body)
+    if lead > 1 and not tail:  # a heading at the right edge of its column
+        return span._replace(text=" " * max(1, lead + room - cell_len(found)) + found)
+    if tail:  # the blanks after it make up for what it is longer or shorter
+        tail = max(1, tail + room - cell_len(found))
+    return span._replace(text=" " * lead + found + " " * tail)
+
+
+def sentence(form: str, role: Role = "text", **places: str | Span) -> Line:
+    """One sentence whose places have looks of their own: `sentence("{n} of {all}", n=Span(…))`.
+
+    It is said as a whole, so that the places stand where the language wants them.
+    """
+    spans: Line = ()
+    for at, part in enumerate(re.split(r"\{(\w+)\}", lang.template(form))):
+        found = part if at % 2 == 0 else places[part]
+        if found:
+            spans = (*spans, found if isinstance(found, Span) else Span(found, role))
+    return spans
+
+
+def columns_line(cells: Iterable[tuple[str, int]], role: Role = "label") -> Line:
+    """A row of a table: texts and the cells of their columns, at the right edge of one of positive
+    width, else at the left. A column is as wide as it is, in any language."""
+    return tuple(_column(text, width, role) for text, width in cells)
+
+
+def _column(text: str, width: int, role: Role) -> Span:
+    said = plain(fit(text_line(_(text)), abs(width)))
+    blank = " " * (abs(width) - cells(said))
+    return Span(blank + said if width > 0 else said + blank, role)
+
+
 def fit(line: Line, width: int) -> Line:
     """`line` in at most `width` cells; what was cut shows as "…"."""
+    line = localized(line)
     if width_of(line) <= width:
         return line
     kept: list[Span] = []
@@ -93,6 +156,7 @@ def fit(line: Line, width: int) -> Line:
 
 def spread(left: Line, right: Line, width: int) -> Line:
     """`left` at the left edge and `right` at the right one; the left gives way."""
+    right = localized(right)
     room = width - width_of(right)
     if room < 1:
         return fit(right, width)
@@ -104,7 +168,7 @@ def flow(fields: Iterable[Field], width: int, rows: int) -> list[Line]:
     """Fields in reading order, never split over lines; "…" where the rows ran out."""
     lines: list[Line] = []
     for field in fields:
-        item = field.line()
+        item = localized(field.line())
         if lines and width_of(lines[-1]) + GAP + width_of(item) <= width:
             lines[-1] = (*lines[-1], Span(" " * GAP), *item)
         else:
@@ -132,11 +196,11 @@ def grid(fields: Sequence[Field], width: int, columns: int, gap: int = 3) -> lis
 
 def cell(field: Field, width: int) -> Line:
     """Exactly `width` cells, unless the value alone is wider."""
-    shown = field.shown
-    gap = width - cells(field.label) - cells(shown.text)
+    label, shown = _(field.label), localized((field.shown,))[0]
+    gap = width - cells(label) - cells(shown.text)
     if gap < 1:
-        return spread((Span(field.label, "label"),), (shown,), width)
-    return (Span(field.label + " " * gap, "label"), shown)
+        return spread((Span(label, "label"),), (shown,), width)
+    return (Span(label + " " * gap, "label"), shown)
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], width: int, gap: int = 3) -> list[Line]:

@@ -12,6 +12,7 @@ from console.renderables.lines import (
     Line,
     Span,
     beside,
+    columns_line,
     fit,
     flow,
     grid,
@@ -110,7 +111,7 @@ def allocator_table(allocators: Sequence[AllocatorState] | None, width: int) -> 
     """Reserved, allocated, active, and what lies idle between the first two."""
     column = max(9, min(12, (width - 11) // 4))
     heads = ("reserved", "allocated", "active", "idle")
-    lines = [text_line(f"{'memory':<11}" + "".join(f"{h:>{column}}" for h in heads), "label")]
+    lines = [columns_line([("memory", -11), *((head, column) for head in heads)])]
     for a in allocators or ():
         cells = [a.reserved_bytes, a.allocated_bytes, a.active_bytes, _idle(a)]
         values = "".join(f"{fmt.size(cell):>{column}}" for cell in cells)

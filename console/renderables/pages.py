@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from console.locale.lang import _
 from console.renderables import format as fmt
-from console.renderables.conversation import wrap
 from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit
+from console.renderables.wrapping import wrap
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph
 from playbooks.reports.document import Table
 from playbooks.reports.documents import document
@@ -58,8 +58,8 @@ def words(text: str, width: int, head: str = "", role: Role = "text") -> list[Li
 
 def table_lines(table: Table, width: int) -> list[Line]:
     """Columns as wide as what is in them; the widest gives way where room is short."""
-    rows = [[fmt.clean(str(cell)) for cell in row] for row in table.texts()]
-    heads = [column.name for column in table.columns]
+    rows = [[fmt.clean(_(str(cell))) for cell in row] for row in table.texts()]
+    heads = [_(column.name) for column in table.columns]
     widths = _widths([heads, *rows], width)
     right = [column.numeric for column in table.columns]
     lines = [*words(table.title, width, role="label")] if table.title else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, Line, Span, spread
+from console.renderables.lines import ALARM, Line, Span, localized, spread, width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ def playback_line(playback: Playback, width: int) -> Line:
         tail = (*tail, Span(f"{playback.note} ", "operator"))
     if playback.damage:
         tail = (*tail, Span(f"{ALARM} {playback.damage} ", "trouble"))
-    taken = sum(len(span.text) for span in (*head, *tail))
+    tail = localized(tail)
+    taken = width_of((*head, *tail))
     room = max(0, width - taken - 1)
     share = playback.position_s / playback.length_s if playback.length_s else 1.0
     done = round(min(1.0, share) * room)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from console.renderables import format as fmt
-from console.renderables.lines import Line, Span, fit, pad, text_line
+from console.renderables.lines import Line, Span, fit, pad, plain, text_line
 from engine.snapshot import RequestRow
 
 
@@ -74,7 +74,7 @@ def request_head(width: int, by: RequestColumn | None = None, reverse: bool = Fa
     spans = []
     for column in _that_fit(width):
         sign = ("▼" if reverse else "▲") if column is by else ""
-        title = column.title[: abs(column.width) - len(sign)] + sign
+        title = plain(fit(text_line(column.title), abs(column.width) - len(sign))) + sign
         spans.append(Span(_cell(title, column.width), "key" if sign else "label"))
     return tuple(spans)
 

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from console.renderables import format as fmt
 from console.renderables.graphs import bar, columns, share_line
-from console.renderables.lines import BLANK, Field, Line, Span, beside, fit, half, text_line
+from console.renderables.lines import (
+    BLANK,
+    Field,
+    Line,
+    Span,
+    beside,
+    columns_line,
+    fit,
+    half,
+    text_line,
+)
 from engine.snapshot import LengthState, Replica, TokenCounts
 
 COLUMNS_FROM = 5
@@ -26,8 +36,8 @@ def table(lengths: LengthState, width: int) -> list[Line]:
     known."""
     known = rows(lengths)
     column = max(6, min(10, (width - 8) // 3))
-    head = f"{'tokens':<8}" + "".join(f"{name:>{column}}" for name in ("p50", "p90", "mean"))
-    lines = [fit(text_line(head, "label"), width)] if known else []
+    head = columns_line([("tokens", -8), *((name, column) for name in ("p50", "p90", "mean"))])
+    lines = [fit(head, width)] if known else []
     for name, found in known:
         cells = (found.p50, found.p90, found.mean)
         values = "".join(f"{fmt.count(cell):>{column}}" for cell in cells)
@@ -77,9 +87,9 @@ def replica_table(replicas: Sequence[Replica], width: int, height: int) -> list[
     if not replicas or height < 2:
         return []
     name = min(24, max(8, *(len(one.name) + 1 for one in replicas)))
-    head = f"{'replica':<{name}}{'running':>9}{'waiting':>9}{'KV':>8}"
+    head = columns_line([("replica", -name), ("running", 9), ("waiting", 9), ("KV", 8)])
     shown = replicas if len(replicas) < height else replicas[: height - 2]
-    lines = [fit(text_line(head, "label"), width), *(_row(one, name, width) for one in shown)]
+    lines = [fit(head, width), *(_row(one, name, width) for one in shown)]
     if len(shown) < len(replicas):
         lines.append(text_line(f"… {len(replicas) - len(shown)} more", "faint"))
     return lines

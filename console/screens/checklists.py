@@ -16,7 +16,7 @@ from console import actions
 from console.control.filled_checklist import FilledChecklist
 from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
-from console.renderables.lines import Line, Span, fit, text_line
+from console.renderables.lines import Line, Span, fit, pad, text_line
 from console.renderables.pages import verdict_span, words
 from console.screens.dialogs import FormField, FormScreen, ask, one_of, paragraph, required
 from console.screens.files import ask_file
@@ -208,7 +208,7 @@ def item_row(line: AnsweredItem, width: int) -> Line:
 
 
 def _padded(span: Span, width: int) -> Line:
-    return (span, Span(" " * max(1, width - len(span.text))))
+    return pad((span,), width)
 
 
 def export_outcome(app: ConsoleSurface, filled: FilledChecklist) -> None:

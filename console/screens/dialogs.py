@@ -15,8 +15,8 @@ from textual.widgets import Input, Label
 
 from console.locale.lang import _
 from console.panels.lineview import LineView
-from console.renderables.conversation import wrap
 from console.renderables.lines import ALARM, BLANK, Line, Span, text_line
+from console.renderables.wrapping import wrap
 
 WIDTH = 70
 """Of a dialog, its frame included."""

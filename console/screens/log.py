@@ -14,7 +14,7 @@ from console.control.pending_changes import Figure, LiveChange, figures
 from console.control.surface import ConsoleSurface
 from console.panels.listpane import ListPane
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, BLANK, Line, Span, fit, text_line
+from console.renderables.lines import ALARM, BLANK, Line, Span, columns_line, fit, text_line
 from console.renderables.pages import VERDICT_ROLES, block_lines
 from console.renderables.screen_state import ScreenState
 from console.screens.dialogs import FormField, FormScreen, ask, one_of, required
@@ -134,7 +134,7 @@ class RecordScreen(PageScreen):
 
 
 def record_head(width: int) -> Line:
-    return text_line(f"{'time (UTC)':<17}{'decision':<12}title", "label")
+    return columns_line([("time (UTC)", -17), ("decision", -12), ("title", -12)])
 
 
 def record_row(record: Record, width: int) -> Line:
@@ -242,7 +242,7 @@ def figure_lines(found: Sequence[Figure]) -> list[Line]:
 
 
 def _figures(found: Sequence[Figure]) -> list[Line]:
-    head = text_line(f"{'':<16}{'before':>12}{'after':>12}", "label")
+    head = columns_line([("", -16), ("before", 12), ("after", 12)])
     return [head] + [
         (
             Span(f"{f.metric:<16}", "label"),

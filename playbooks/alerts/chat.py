@@ -15,6 +15,7 @@ from typing import Any
 from engine.errors import ConfigError
 from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.keeper import FIRING, Message
+from playbooks.reports.language import say
 
 MISSING = "apprise: is not installed; pip install 'evewatch[notify]'"
 LOGGER = "apprise"
@@ -44,8 +45,8 @@ class Apprise:
     def __call__(self, message: Message, repeat: bool) -> None:
         with _Said() as said:
             taken = self._service.notify(
-                title=f"EveWatch: {message.rule} {message.state}",
-                body=body_of(message, repeat),
+                title=say(f"EveWatch: {message.rule} {message.state}"),
+                body="\n".join(map(say, body_of(message, repeat).split("\n"))),
                 notify_type=self._kind(message),
             )
         if not taken:

@@ -181,13 +181,12 @@ def _verdict(report: dict[str, Any], scenario: dict[str, Any]) -> str:
         found += f"; {good['value']:.2%} ({good['low']:.2%} to {good['high']:.2%})"
     missed = list(_missed(report, scenario))
     if missed:
-        found += f"; missed {', '.join(missed[:MOST_SPANS])}"
-        found += _more(len(missed) - MOST_SPANS)
+        spans, more = ", ".join(missed[:MOST_SPANS]), len(missed) - MOST_SPANS
+        if more > 1:
+            found += f"; missed {spans} and {more} times more"
+        else:
+            found += f"; missed {spans} and once more" if more == 1 else f"; missed {spans}"
     return found
-
-
-def _more(count: int) -> str:
-    return "" if count <= 0 else " and once more" if count == 1 else f" and {count} times more"
 
 
 def _missed(report: dict[str, Any], scenario: dict[str, Any]) -> Iterator[str]:

@@ -197,7 +197,8 @@ def hot_spots(stages: list[dict[str, Any]], steps: dict[str, Any]) -> list[str]:
     spots = []
     for row in sorted(stages, key=lambda row: -row["share"]):
         if row["share"] >= HOT:
-            inside = _of_a_step(steps) if row["stage"] in ("prefill", "decode") else ""
+            parts = _of_a_step(steps) if row["stage"] in ("prefill", "decode") else ""
+            inside = f"; of a step {parts}" if parts else ""
             spots.append(
                 f"{row['stage']} is {row['share']:.0%} of request time{inside} "
                 f"({ADVICE[row['stage']]})"
@@ -207,12 +208,13 @@ def hot_spots(stages: list[dict[str, Any]], steps: dict[str, Any]) -> list[str]:
 
 
 def _of_a_step(steps: dict[str, Any]) -> str:
+    """ "52% is decoding, 20% sampling"."""
     if not steps:
         return ""
     parts = sorted(steps["parts"], key=lambda part: -part["share"])
     named = [f"{p['share']:.0%} is {p['label']}" for p in parts[:1]]
     named += [f"{p['share']:.0%} {p['label']}" for p in parts[1:3] if p["share"] >= 0.03]
-    return f"; of a step {', '.join(named)}"
+    return ", ".join(named)
 
 
 def warnings(trial: Trial) -> list[str]:

@@ -12,6 +12,7 @@ from engine.errors import ConfigError
 from engine.paths import write_private
 from playbooks.reports.document import Document, Facts, Table
 from playbooks.reports.documents import document
+from playbooks.reports.language import code
 from playbooks.reports.svg import bars_svg, chart_svg, stacked
 from playbooks.reports.text import csv_cell, html, json_text, markdown
 
@@ -121,7 +122,7 @@ def as_html(report: dict[str, Any]) -> str:
 
 def html_page(title: str, blocks: Iterable[str]) -> str:
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="{code()}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{html(title)}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(blocks)

@@ -16,6 +16,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from playbooks.reports.language import say
+
 _STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -40,8 +42,8 @@ def clean_lines(text: str) -> str:
 
 
 def html(text: str) -> str:
-    """For a page or a drawing: nothing in it is markup."""
-    return escape(clean(text))
+    """For a page or a drawing, in the reader's language: nothing in it is markup."""
+    return escape(clean(say(text)))
 
 
 def one_line(text: str, width: int) -> str:
@@ -64,8 +66,9 @@ def _is_number(text: str) -> bool:
 
 
 def markdown(text: str) -> str:
-    """One line, in which nothing is taken for HTML or for a list, a heading or a quote."""
-    text = " ".join(clean(text).split()).replace("&", "&amp;").replace("<", "&lt;")
+    """One line in the reader's language, in which nothing is taken for HTML or for a list, a
+    heading or a quote."""
+    text = " ".join(clean(say(text)).split()).replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([*`\[\]])", r"\\\1", text)
     return re.sub(r"^(\d*)([#>+.)-])(?=\s)", r"\1\\\2", text)
 

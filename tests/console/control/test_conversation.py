@@ -1,6 +1,7 @@
 from console.control.conversation import Conversation
-from console.renderables.conversation import conversation, wrap
+from console.renderables.conversation import conversation
 from console.renderables.lines import plain
+from console.renderables.wrapping import wrap
 from engine.errors import RequestError
 from engine.request import FinishReason
 from engine.stream import Stream

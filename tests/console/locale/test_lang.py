@@ -13,7 +13,7 @@ from console.app import build_app
 from console.locale import lang
 from console.panels.specs import PANELS
 from console.renderables.header import WORDS
-from console.renderables.lines import Span, plain, width_of
+from console.renderables.lines import Span, localized, plain, width_of
 from console.renderables.screen_state import EnginePhase
 from console.screens.help import NAMES_OF_PLACES
 from engine.errors import ConfigError
@@ -57,7 +57,7 @@ def test_an_unknown_language_is_refused():
 
 def test_english_is_left_alone():
     line = (Span("waiting "), Span("12"))
-    assert lang.localized(line) is line and lang._("waiting") == "waiting"
+    assert localized(line) is line and lang._("waiting") == "waiting"
 
 
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs GNU gettext")
@@ -91,7 +91,7 @@ def test_labels_need_no_more_cells_than_their_originals():
 @pytest.mark.parametrize("text", ["waiting ", " prefill  ", "   TTFT", "max 12 in 64 s  ", "用 "])
 def test_a_column_keeps_its_cells(text, chinese):
     before = (Span(text),)
-    after = lang.localized(before)
+    after = localized(before)
     assert width_of(after) == width_of(before)
 
 

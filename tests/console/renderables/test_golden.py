@@ -8,7 +8,6 @@ After a wanted change write them anew and look at the difference before committi
 import pytest
 
 from console.app import build_app
-from console.locale import lang
 from console.renderables.screen_state import EnginePhase
 from engine.simulated.demo import DemoEngine
 from playbooks.optlog import OptLog
@@ -16,7 +15,7 @@ from screens import check, settle, text_of
 from waiting import until_shown
 
 SCREENS = {
-    # name: (script, (columns, rows), keys); what begins with zh is in Chinese
+    # name: (script, (columns, rows), keys)
     "typical-120x40": ("typical", (120, 40), []),
     "typical-80x24": ("typical", (80, 24), []),
     "full-120x40": ("full", (120, 40), []),
@@ -33,22 +32,15 @@ SCREENS = {
     "smallest-62x20": ("typical", (62, 20), []),
     "requests-80x24": ("full", (80, 24), ["r"]),
     "drain-80x24": ("typical", (80, 24), ["D"]),
-    "zh-120x40": ("typical", (120, 40), []),
 }
 
 
-@pytest.fixture
-def english():
-    yield
-    lang.use("en")
-
-
 @pytest.mark.parametrize("name", SCREENS)
-async def test_screen(name, clock, tmp_path, english):
+async def test_screen(name, clock, tmp_path):
     script, size, keys = SCREENS[name]
     app = build_app(
         DemoEngine(script, clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
-        language="zh" if name.startswith("zh") else "en", log=OptLog(tmp_path / "log.jsonl"),
+        language="en", log=OptLog(tmp_path / "log.jsonl"),
     )  # fmt: skip
     app.talk.clock = clock
     async with app.run_test(size=size) as pilot:

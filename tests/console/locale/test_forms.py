@@ -1,0 +1,96 @@
+"""A text is recognised by its form: what was put into its places comes out again."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.locale import lang
+from console.locale.catalogue import texts_of
+from console.locale.forms import Form, Forms
+
+TEXTS = texts_of(lang.FOLDER / "zh")
+PLACE = re.compile(r"\{(\w+)(:n)?\}")
+APART = [text for text in TEXTS if PLACE.search(text) and not re.search(r"\}\{", text)]
+"""Forms whose places have letters between them: else nobody could say where one ends."""
+ENGLISH = Forms({text: text for text in TEXTS})
+"""Says every text as it is: what comes out is what was recognised."""
+
+numbers = st.one_of(
+    st.integers(0, 10**6).map(str),
+    st.floats(-1e4, 1e4).map("{:,.1f}".format),
+    st.floats(0, 1).map("{:.1%}".format),
+)
+names = st.from_regex(r"[A-Z][A-Z0-9]{1,8}(/[A-Z0-9]{1,4})?", fullmatch=True)
+
+
+@st.composite
+def rendered(draw):
+    """A form, what its places hold, and the text."""
+    msgid = draw(st.sampled_from(APART))
+    values = {m[1]: draw(numbers if m[2] else names) for m in PLACE.finditer(msgid)}
+    text = PLACE.sub(lambda m: values[m[1]], msgid).replace("{{", "{").replace("}}", "}")
+    return msgid, values, text
+
+
+@given(rendered())
+def test_what_was_put_in_comes_out(case):
+    msgid, values, text = case
+    assert Form(msgid, msgid).match(text) == values
+
+
+@given(rendered())
+def test_a_text_is_found_among_all_and_says_what_it_said(case):
+    _, _, text = case
+    assert ENGLISH.translate(text) == " ".join(text.split())
+
+
+CASES = Forms(
+    {
+        "{done:n} of {all:n} requests failed": "{all} 个请求中有 {done} 个失败",
+        "{done} of {all}": "{all} 中的 {done}",
+        "{n} gate": "{n} 个门限",
+        "{n} gates": "{n} 个门限",
+        "pass": "通过",
+        "the queue": "队列",
+        "{what} is full: {why}": "{what}已满：{why}",
+        "nobody waits": "没有人等待",
+        "Set it back": "改回去",
+        "load": "负载",
+        "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3 of 40 requests failed", "40 个请求中有 3 个失败"),  # the one that says most
+        ("3 of 40", "40 中的 3"),
+        ("1 gate", "1 个门限"),
+        ("2 gates", "2 个门限"),
+        ("✓ pass", "✓ 通过"),
+        ("3 pass", "3 通过"),
+        ("load 89 %", "负载 89 %"),
+        ("the queue is full: nobody waits", "队列已满：没有人等待"),  # whole texts in places
+        ("the kitchen is full: nobody waits", None),  # which nobody knows
+        ("nobody waits; Set it back", "没有人等待；改回去"),
+        ("nobody waits; nobody knows why", None),
+        ("Set it back.", "改回去。"),
+        ("Set it\n  back", "改回去"),
+        ("pass  load 1 %", "通过  负载 1 %"),
+        ("/tmp/x: cannot be read (no such thing)", "/tmp/x：无法读取（no such thing）"),
+        ("a pass through the mountains", None),  # no word is replaced in a sentence
+        ("of", None),
+        ("", None),
+    ],
+)
+def test_a_text_becomes_whole_or_stays(text, said):
+    assert CASES.translate(text) == said
+
+
+def test_a_number_is_no_name():
+    only = Forms({"{n:n} requests wait": "{n} 个请求在等"})
+    assert only.translate("12,000 requests wait") == "12,000 个请求在等"
+    assert only.translate("some requests wait") is None
