@@ -42,6 +42,7 @@ class Form:
         self.names = pieces[1::3]
         self._numbers = [bool(mark) for mark in pieces[2::3]]
         self._literals = [_plain(literal) for literal in pieces[::3]]
+        self.first = self._literals[0][:1]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
         self._said = [
             part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
@@ -57,7 +58,7 @@ class Form:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        pattern = re.escape(self._literals[0])
+        pattern = _either_case(self.first) + re.escape(self._literals[0][1:])
         for number, literal in zip(self._numbers, self._literals[1:], strict=True):
             pattern += (f"({_NUMBER})" if number else "(.*?)") + re.escape(literal)
         return re.compile(pattern, re.DOTALL)
@@ -74,6 +75,15 @@ class Form:
             for at, part in enumerate(self._said)
             if at % 3 != 2
         )
+
+
+def _either_case(letter: str) -> str:
+    return f"[{letter}{letter.swapcase()}]" if letter.isalpha() else re.escape(letter)
+
+
+def _turned(text: str) -> str:
+    """With a capital where it has none: a text may stand first in a line, or not."""
+    return text[:1].swapcase() + text[1:]
 
 
 def _plain(text: str) -> str:
@@ -114,7 +124,7 @@ class Forms:
 
     def _translated(self, text: str, depth: int) -> str | None:
         joined = " ".join(text.split())
-        if (found := self._exact.get(joined)) is not None:
+        if found := self._exact.get(joined) or self._exact.get(_turned(joined)):
             return found
         if depth == 0 or not _WORD.search(joined):
             return None
@@ -147,9 +157,9 @@ class Forms:
         return None
 
     def _candidates(self, text: str) -> list[tuple[Form, dict[str, str]]]:
-        words = {"", *_WORD.findall(text)}
+        words = {"", *_WORD.findall(text), *_WORD.findall(_turned(text))[:1]}
         forms = [form for word in words for form in self._by_word.get(word, ())]
-        forms.sort(key=lambda form: (-form.letters, form.msgid))
+        forms.sort(key=lambda form: (-form.letters, not text.startswith(form.first), form.msgid))
         return [(f, values) for f in forms if (values := f.match(text)) is not None]
 
     def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:

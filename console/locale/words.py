@@ -11,6 +11,14 @@ WORDS = (
     "request", "pages", "compute", "load", "process", "allocator", "ended", "numbers", "marks",
     "under 1 s", "under 8 s", "under 64 s", "none on this machine", "cancelling",
     "lasts", "gone", "quit it", "replace", "hold", "restart", "better", "must", "should",
+    "advance", "roll back", "waived", "promoted", "undecided", "faults", "errors", "tail",
+    "firing", "resolved", "critical", "warning", "holds", "fails", "uncertain",
+    "adopted", "rejected", "measured", "inferred", "simulated", "completed", "interrupted",
+    "none", "nothing", "whole", "healthy", "nobody",
+    "rss bytes", "allocated bytes", "reserved bytes", "idle pages", "container entries",
+    "tokenizing", "streams", "texts", "slabs", "same time",
+    "attention", "planning", "sampling", "applying",
+    "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
 )  # fmt: skip
 
 OTHERS = (

@@ -81,6 +81,8 @@ CASES = Forms(
         ("Set it\n  back", "改回去"),
         ("pass  load 1 %", "通过  负载 1 %"),
         ("/tmp/x: cannot be read (no such thing)", "/tmp/x：无法读取（no such thing）"),
+        ("The queue is full: nobody waits", "队列已满：没有人等待"),  # as it stands first in a line
+        ("gates: set it back", "gates：改回去"),
         ("a pass through the mountains", None),  # no word is replaced in a sentence
         ("of", None),
         ("", None),
