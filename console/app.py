@@ -202,7 +202,10 @@ class Console(LiveControls, RecordingControls):
         )
 
     def _budgets(self) -> tuple[Budget, ...]:
-        """Of what is shown, where objectives are set."""
+        """Of what is shown, where objectives are set; of a recording those it was made under."""
+        if self.player is not None:
+            kept = self.player.budgets
+            return () if kept is None else kept.at(self.player.now())
         book = self.keeper.book if self.keeper is not None else None
         shown = getattr(self.bridge.engine, "members", None)
         return book.budgets(shown) if book is not None else ()

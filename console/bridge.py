@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from textual.message import Message
@@ -19,13 +18,11 @@ from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.screen_state import EnginePhase
 from engine.config import EngineConfig
 from engine.observing import serving
-from engine.observing.watchable import CONTROLS, MEASURE, STALE_AFTER_S, Reach
+from engine.observing.watchable import CONTROLS, MEASURE, Reach, aged
 from engine.request import SamplingParams
-from engine.snapshot import Snapshot, SourceState
+from engine.snapshot import Snapshot
 from engine.stream import Stream
 
-STALE_AFTER_STEPS = 3.0
-"""A slow step is no hang: so many of the usual length must have passed as well."""
 STOP_PATIENCE_S = 10.0
 IN_FORCE_S = 2.0
 """So soon after a setting was moved the engine may not have published it yet."""
@@ -263,18 +260,6 @@ class Bridge:
             self.engine.set_dynamic(False)
         self.engine.set_cap(cap)
         self._cap_set = (cap, self._clock())
-
-
-def aged(snapshot: Snapshot, now: float, patience_s: float = STALE_AFTER_S) -> Snapshot:
-    """`snapshot` with its age at `now`; a live one that is too old becomes stale."""
-    source = snapshot.source
-    age = max(source.age_s, now - snapshot.time, 0.0)
-    step_s = (snapshot.batch.step_ms or 0.0) / 1e3
-    patience = max(patience_s, STALE_AFTER_STEPS * step_s)
-    if source.state is SourceState.LIVE and age > patience:
-        reason = source.reason or "the engine publishes nothing: its thread is busy or hung"
-        source = replace(source, state=SourceState.STALE, reason=reason)
-    return replace(snapshot, source=replace(source, age_s=age))
 
 
 def _in_thread(name: str, work: Callable[[], None]) -> threading.Thread:

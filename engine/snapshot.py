@@ -333,9 +333,9 @@ class ObjectiveCount:
     """How many requests met an objective, of how many, since the engine began to count."""
 
     name: str
-    """ttft | tpot | e2e | availability"""
+    """ttft | tpot | e2e | availability | reachable, which counts seconds"""
     limit_ms: float | None
-    """None: availability."""
+    """None: availability, reachable."""
     good: int
     """Met it for certain."""
     total: int

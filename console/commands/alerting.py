@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,9 @@ Alerts = Annotated[
 
 
 class Watched(Protocol):
+    @property
+    def stale_after_s(self) -> float: ...
+
     def snapshot(self) -> Snapshot: ...
 
 
@@ -41,11 +45,18 @@ def ring() -> None:
             stream.flush()
 
 
+def as_of_now(engine: Watched) -> Snapshot:
+    """One whose engine has shown nothing new for too long is stale: that is an alert, too."""
+    from engine.observing.watchable import aged
+
+    return aged(engine.snapshot(), time.time(), engine.stale_after_s)
+
+
 def alone(engine: Watched) -> Targets:
     """One engine, called by its model; none before it has shown anything."""
 
     def targets() -> dict[str, Snapshot]:
-        snapshot = engine.snapshot()
+        snapshot = as_of_now(engine)
         return {snapshot.engine.model or snapshot.source.target: snapshot} if snapshot.seq else {}
 
     return targets

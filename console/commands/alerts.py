@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from playbooks.alerts.silences import Silence
 
 alerts_app = typer.Typer(
-    help="Alerts: test the ways out, show what fires, silence what is known. `watch --alerts FILE` "
-    "and `serve --alerts FILE` send them.",
+    help="Alerts: test the ways out, try rules on a recording, show what fires, silence what is "
+    "known. `watch --alerts FILE` and `serve --alerts FILE` send them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -38,7 +38,7 @@ def test(
 ) -> None:
     """Send one alert that says it is a test on every way. Exit code 1: one did not take it."""
     from playbooks.alerts.file import load
-    from playbooks.alerts.ways import sample, way_out
+    from playbooks.alerts.ways import close_all, sample, way_out
 
     alerts = load(file, os.environ)
     if not alerts.ways:
@@ -46,12 +46,40 @@ def test(
     ways = [way_out(way, ring, os.environ) for way in alerts.ways]
     for way in ways:
         way.put(sample(time.time()))
-    left = {way.name: way.close(TRY_S / len(ways)) for way in ways}
-    failed = [name for name, messages in left.items() if messages]
+    left = close_all(ways, TRY_S)
+    failed = [way.name for way, messages in zip(ways, left, strict=True) if messages]
     rules = f"{len(alerts.rules)} rules read"
     verdict = f"{rules}; not delivered: {', '.join(failed)}" if failed else f"{rules}; all took it"
     output.finish(_report(verdict, (), ways=[way.to_dict() for way in ways]))
     raise typer.Exit(Exit.GATE_FAILED if failed else Exit.PASSED)
+
+
+@alerts_app.command("replay")
+@command_options()
+def replay(
+    output: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rules; its ways are not used.")],
+    recording: Annotated[Path, typer.Argument(help="What `record`, `R` or `watch --record` made.")],
+) -> None:
+    """What the rules would have told on a recording, with the objectives it was made under."""
+    from console.recording.file import Recording
+    from console.recording.rehearsal import Rehearsal
+    from playbooks.alerts.file import load
+
+    rules, played = load(file, None), Recording(recording)
+    rehearsal = Rehearsal(played, rules)
+    messages = [message.to_dict() for message in rehearsal]
+    output.finish({
+        "schema": 1,
+        "kind": "alerts_replay",
+        "recording": str(recording),
+        "began": played.began,
+        "seconds": played.ended - played.began,
+        "looks": rehearsal.looks,
+        "rules": [rule.name for rule in rehearsal.rules.rules],
+        "messages": messages,
+        "firing": rehearsal.keeper.to_plain(),
+    })  # fmt: skip
 
 
 @alerts_app.command("show")

@@ -12,6 +12,7 @@ import typer
 from console.commands.engine_flags import EngineFlags
 from console.commands.options import Seed, Token, command_options, duration
 from console.commands.output import Output
+from console.commands.settings import objectives
 from console.commands.signals import ended_by
 from console.commands.streams import show
 from console.commands.up import LoadKind, traffic
@@ -19,7 +20,10 @@ from console.exits import Exit
 from engine.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
-    from console.recording.recorder import RecorderThread
+    from collections.abc import Sequence
+
+    from console.recording.recorder import About, RecorderThread
+    from engine.observing.objectives import Objective
 
 SUFFIX = ".everec"
 EMBEDDED, DEMO = "embedded", "demo"
@@ -62,15 +66,18 @@ def record(
     if not 0 < hz <= MOST_HZ:
         raise ConfigError(f"--hz: expected above 0 and up to {MOST_HZ:g}, got {hz:g}")
     limit = _limit(max_size)
+    from console.recording.recorder import About
+
     file = output.take(SUFFIX)
-    recorded = _engine(target, token, engine, seed)
+    promised = objectives()
+    recorded = _engine(target, token, engine, seed, promised.each if promised is not None else ())
     driver = traffic(recorded, load, None, rate, seed) if target == EMBEDDED else None
     target = getattr(recorded, "url", target)  # without what is secret in an address
     recorded.start()
     try:
         if driver is not None:
             driver.start()
-        thread = _recorder(recorded, target, file, hz, limit)
+        thread = _recorder(recorded, About(target, hz, recorded.config, promised), file, limit)
         interrupted = _run(thread, seconds, output)
     finally:
         if driver is not None:
@@ -93,30 +100,29 @@ def _limit(text: str | None) -> int | None:
     return size
 
 
-def _engine(target: str, token: str | None, flags: EngineFlags, seed: int) -> Any:
+def _engine(
+    target: str, token: str | None, flags: EngineFlags, seed: int, each: Sequence[Objective]
+) -> Any:
     if target == DEMO:
         from engine.simulated.demo import DemoEngine
 
-        return DemoEngine(seed=seed)
+        return DemoEngine(seed=seed, objectives=each)
     if target == EMBEDDED:
         from engine.core import Engine
 
-        return Engine(flags.config(kv_memory="256M"))
+        return Engine(flags.config(kv_memory="256M"), objectives=each)
     from engine.remote import attach
 
     flags.refuse_at(target)
-    remote = attach(target, token)
+    remote = attach(target, token, objectives=each)
     source = remote.poll().source
     if source.state not in ("live", "stale"):
         raise EngineError(f"{remote.url}: {source.state.value.replace('_', ' ')}: {source.reason}")
     return remote
 
 
-def _recorder(
-    engine: Any, target: str, file: Path | None, hz: float, limit: int | None
-) -> RecorderThread:
+def _recorder(engine: Any, about: About, file: Path | None, limit: int | None) -> RecorderThread:
     from console.recording.recorder import (
-        About,
         Recorder,
         RecorderThread,
         new_path,
@@ -127,8 +133,7 @@ def _recorder(
     if file is None:
         prune(recordings_folder())
         file = new_path(recordings_folder(), time.time())
-    about = About(target, hz, engine.config)
-    return RecorderThread(engine, Recorder(file, about, max_bytes=limit), hz)
+    return RecorderThread(engine, Recorder(file, about, max_bytes=limit), about.hz)
 
 
 def _run(thread: RecorderThread, seconds: float | None, output: Output) -> bool:

@@ -71,8 +71,17 @@ def describe(player: Replay) -> dict[str, Any]:
         "frames": len(lines),
         "events": sum(line.new_events for line in lines),
         "segments": len(recording.segments),
+        "budgets": _budgets(player),
         "damage": None if broken is None else asdict(broken),
     }
+
+
+def _budgets(player: Replay) -> list[dict[str, Any]]:
+    """At its end, of the objectives that it was made under."""
+    if player.budgets is None:
+        return []
+    player.budgets.read()
+    return [budget.to_dict() for budget in player.budgets.at(player.recording.ended)]
 
 
 def _show(report: dict[str, Any]) -> None:

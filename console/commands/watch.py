@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.commands.alerting import Alerts, keeping
+from console.commands.alerting import Alerts, as_of_now, keeping
 from console.commands.appearance import Theme
 from console.commands.options import Readonly, TokenVariable, command_options, duration
 from console.commands.output import Output
@@ -82,7 +82,7 @@ def watch(
 
             stack.callback(serve(watched, prometheus_port))
         if record is not None:
-            stack.enter_context(_recording(watched, record))
+            stack.enter_context(_recording(watched, record, promised))
         keeper = stack.enter_context(
             keeping(
                 alerts,
@@ -101,8 +101,8 @@ def watch(
 
 
 def _snapshots(fleet: Fleet) -> dict[str, Snapshot]:
-    """Of every target that has been looked at."""
-    return {e.name: s for e in fleet.engines.values() if (s := e.snapshot()).seq}
+    """Of every target, those that have not answered yet, too."""
+    return {engine.name: as_of_now(engine) for engine in fleet.engines.values()}
 
 
 def _fleet(
@@ -188,7 +188,7 @@ def _group(group: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recording(fleet: Fleet, path: Path) -> ExitStack:
+def _recording(fleet: Fleet, path: Path, promised: Objectives | None) -> ExitStack:
     """Recorders of all targets, running; closing the stack ends them."""
     from console.recording.recorder import About, Recorder, RecorderThread
 
@@ -201,7 +201,9 @@ def _recording(fleet: Fleet, path: Path) -> ExitStack:
         for engine in fleet.engines.values():
             hz = min(4.0, 1.0 / engine.interval_s)
             file = path if len(fleet.engines) == 1 else _beside(path, engine.name)
-            recorder = RecorderThread(engine, Recorder(file, About(engine.url, hz)), hz)
+            recorder = RecorderThread(
+                engine, Recorder(file, About(engine.url, hz, objectives=promised)), hz
+            )
             recorder.start()
             stack.callback(end, recorder)
         return stack.pop_all()

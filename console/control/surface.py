@@ -14,6 +14,7 @@ from console.control.pending_changes import PendingChanges
 from console.history import History
 from console.renderables.screen_state import ScreenState
 from engine.snapshot import Snapshot
+from playbooks.alerts.watchkeeper import Watchkeeper
 from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog
 
@@ -41,6 +42,8 @@ class ConsoleSurface(App[None]):
     """Unix seconds; of a recording, its own."""
     shown: ScreenState
     """What the display stands at: the latest, or that of when it was paused."""
+    keeper: Watchkeeper | None
+    """Who keeps budgets and alerts, if somebody does."""
 
     @property
     def runs(self) -> RunManager:

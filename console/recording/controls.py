@@ -21,6 +21,7 @@ from console.recording.replay import Replay, parse_position
 from console.renderables import format as fmt
 from console.screens.dialogs import FormField, FormScreen, ask, paragraph
 from engine.errors import ConfigError
+from playbooks.objectives.file import Objectives
 
 HZ = 4.0
 
@@ -57,13 +58,19 @@ class RecordingControls(ConsoleSurface):
             path = new_path(folder, self.clock())
             engine = self.bridge.engine
             target = self.bridge.poll().source.target
-            recorder = Recorder(path, About(target, HZ, engine.config), self.clock)
+            about = About(target, HZ, engine.config, self._promised)
+            recorder = Recorder(path, about, self.clock)
         except ConfigError as error:
             self.notify(str(error), severity="error")
             return
         self.recorder = RecorderThread(engine, recorder, HZ)
         self.recorder.start()
         self.notify(f"recording to {path}", timeout=4)
+
+    @property
+    def _promised(self) -> Objectives | None:
+        book = self.keeper.book if self.keeper is not None else None
+        return None if book is None else book.objectives
 
     def stop_recording(self) -> Path | None:
         """End it if there is one, and say where it is."""

@@ -25,6 +25,7 @@ from engine.errors import ConfigError
 from engine.paths import open_private, private_folder, replace_file, sync_folder, user_folder
 from engine.snapshot import SCHEMA as SNAPSHOT_SCHEMA
 from engine.snapshot import Snapshot
+from playbooks.objectives.file import Objectives
 
 SUFFIX = ".everec"
 FLUSH_S = 1.0
@@ -42,6 +43,8 @@ class About:
     target: str
     hz: float
     config: EngineConfig | None = None
+    objectives: Objectives | None = None
+    """What is promised of it, where its counts are to be played, too."""
 
     def head(self, created: float) -> bytes:
         config = None if self.config is None else asdict(self.config)
@@ -52,6 +55,7 @@ class About:
             "hz": self.hz,
             "target": self.target,
             "config": config,
+            "objectives": None if self.objectives is None else asdict(self.objectives),
         }
         return json.dumps(about, default=str).encode() + b"\n"
 

@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from console.recording.budgets import RecordedBudgets, promised
 from console.recording.file import BrokenAt, Recording
 from console.recording.line import Moment
 from console.renderables import format as fmt
@@ -50,6 +51,9 @@ class Replay(Watchable):
     def __init__(self, recording: Recording, clock: Callable[[], float] = time.monotonic) -> None:
         self.recording = recording
         self.config = _config(recording.about)
+        objectives = promised(recording.about)
+        self.budgets = None if objectives is None else RecordedBudgets(recording, objectives)
+        """Of what was promised when it was recorded."""
         self._clock = clock
         self._lock = threading.RLock()
         self._moments = lru_cache(SEGMENTS_KEPT)(recording.moments)
@@ -67,6 +71,8 @@ class Replay(Watchable):
     # the surface of an engine
 
     def start(self) -> None:
+        if self.budgets is not None:
+            threading.Thread(target=self.budgets.read, name="budgets", daemon=True).start()
         self.play()
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from console.renderables.lines import ALARM, BLANK, Field, Line, Role, Span, fit
 from console.renderables.screen_state import ScreenState
 from playbooks.objectives.budget import Budget, Burn
 
-NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "availability": "served"}
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "availability": "served", "reachable": "up"}
 NAME, COLUMNS = 8, (("spent", 8), ("pace", 9), ("gone in", 10))
 NONE_SET = "no objectives are set: table [objectives] of evewatch.toml"
 
@@ -45,12 +45,14 @@ def promise(budget: Budget) -> str:
         "tpot": "a token within",
         "e2e": "last token within",
         "availability": "served",
+        "reachable": "somebody answers",
     }[budget.objective.name]
     limit = (
         "" if budget.objective.within_s is None else f" {fmt.duration(budget.objective.within_s)}"
     )
     share = f"{budget.objective.share * 100:g} %"
-    return f"{share} of requests: {what}{limit}; over {fmt.span(budget.window_s)}"
+    of = "the time" if budget.of_time else "requests"
+    return f"{share} of {of}: {what}{limit}; over {fmt.span(budget.window_s)}"
 
 
 def gone(budget: Budget) -> str:
@@ -86,14 +88,11 @@ def _bar(budget: Budget, width: int) -> Line:
 
 
 def _facts(budget: Budget, width: int) -> Iterator[Line]:
-    tally = budget.tally
-    total, missed = (tally.total, tally.missed) if tally.total else (None, None)
     spent = fmt.percent(budget.spent)
     if budget.bounds_ms is not None:
         spent += f" ({fmt.percent(budget.least)} to {fmt.percent(budget.most)})"
     fields = [
-        Field("requests", fmt.count(total)),
-        Field("missed", fmt.count(missed)),
+        *_counted(budget),
         Field("spent", spent, trouble=budget.gone_s == 0),
         Field("pace", _times(budget.pace)),
         Field("gone in", gone(budget)),
@@ -107,6 +106,14 @@ def _facts(budget: Budget, width: int) -> Iterator[Line]:
     yield from flow(fields, width, 4)
     if budget.bounds_ms is not None:
         yield text_line(_doubt(budget), "faint")
+
+
+def _counted(budget: Budget) -> tuple[Field, Field]:
+    tally = budget.tally
+    total, missed = (tally.total, tally.missed) if tally.total else (None, None)
+    if budget.of_time:
+        return Field("looked", fmt.span(total)), Field("no answer", fmt.span(missed))
+    return Field("requests", fmt.count(total)), Field("missed", fmt.count(missed))
 
 
 def _burn(burn: Burn) -> str:

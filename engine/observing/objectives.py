@@ -15,6 +15,8 @@ from engine.snapshot import ObjectiveCount
 
 TIMED = ("ttft", "tpot", "e2e")
 AVAILABILITY = "availability"
+REACHABLE = "reachable"
+"""Of time, and not of requests: who watches counts it, not the engine."""
 FAILED = frozenset(("error", "failure", "timeout", "rejected"))
 CALLED_OFF = frozenset(("abort", "cancelled"))
 """By the caller: neither served nor failed."""
@@ -29,15 +31,15 @@ class Objective:
     """A share of the requests is to be served within a time, or served at all."""
 
     name: str
-    """ttft | tpot | e2e | availability"""
+    """ttft | tpot | e2e | availability | reachable"""
     share: float
-    """0–1, of all requests."""
+    """0–1, of all requests, or of time."""
     within_s: float | None = None
-    """None: availability."""
+    """None: served, or reachable, at all."""
 
     @property
     def allowed(self) -> float:
-        """The share of requests that may miss it."""
+        """The share that may miss it."""
         return 1.0 - self.share
 
 
@@ -58,6 +60,7 @@ def count(
         if one.within_s is None
         else _within(one.name, one.within_s, histograms.get(one.name, ()), since)
         for one in objectives
+        if one.name != REACHABLE
     )
     return tuple(one for one in found if one is not None)
 

@@ -3,12 +3,16 @@ that has nothing of its own to say."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from engine.snapshot import Snapshot, SourceState
 
 MEASURE = "measure"
 """The control that playbooks need: an engine with a model in this process, or one at a URL."""
 STALE_AFTER_S = 5.0
 """A live engine publishes after every step, and once a second when idle."""
+STALE_AFTER_STEPS = 3.0
+"""A slow step is no hang: so many of the usual length must have passed as well."""
 CONTROLS = frozenset((
     "submit", "cancel", "set_cap", "set_dynamic", "set_paused", "set_max_wait", "set_draining",
 ))  # fmt: skip
@@ -47,3 +51,15 @@ class Watchable:
         if control == MEASURE:
             return "it needs an engine with a model in this process"
         return "" if control in CONTROLS else "this engine has no such control"
+
+
+def aged(snapshot: Snapshot, now: float, patience_s: float = STALE_AFTER_S) -> Snapshot:
+    """`snapshot` with its age at `now`, Unix s; a live one that is too old becomes stale."""
+    source = snapshot.source
+    age = max(source.age_s, now - snapshot.time, 0.0)
+    step_s = (snapshot.batch.step_ms or 0.0) / 1e3
+    patience = max(patience_s, STALE_AFTER_STEPS * step_s)
+    if source.state is SourceState.LIVE and age > patience:
+        reason = source.reason or "the engine publishes nothing: its thread is busy or hung"
+        source = replace(source, state=SourceState.STALE, reason=reason)
+    return replace(snapshot, source=replace(source, age_s=age))

@@ -1,4 +1,5 @@
-"""Alerts on budgets that come with objectives: spending much too fast, too fast, and all spent.
+"""Alerts that come with objectives: most requests miss it; its budget is spent much too fast, too
+fast, or all of it.
 
 A rule of one's own with the same name takes their place.
 """
@@ -8,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.observing.objectives import Objective
+from engine.observing.objectives import REACHABLE, Objective
 from playbooks.alerts.fields import OBJECTIVES, budgets_reading
 from playbooks.alerts.file import AlertsFile, Rule
-from playbooks.objectives.budget import FAST, RATES, SLOW
+from playbooks.objectives.budget import ENDED, FAST, RATES, SLOW
 from playbooks.objectives.file import Objectives
 from playbooks.steps.durations import words
 
-CLEARS = 0.5
-"""Spending is over at so many times the rate at which it is told."""
+MOST = 0.5
 SEVERITY = {FAST: "critical", SLOW: "warning"}
 
 
@@ -27,6 +27,18 @@ def with_burn_rules(alerts: AlertsFile, objectives: Objectives) -> AlertsFile:
 
 
 def _rules(objective: Objective, window_s: float) -> Iterator[Rule]:
+    if objective.name != REACHABLE:  # that nobody answers is the alert `source`, at once
+        yield from _rules_on_pace(objective, window_s)
+    text = "more has missed it than the whole window allows"
+    about = f"share of the {objective.name} budget that is spent"
+    yield _rule(objective, "spent", 1.0, 1.0, "critical", text, about)
+
+
+def _rules_on_pace(objective: Objective, window_s: float) -> Iterator[Rule]:
+    if objective.allowed < MOST * ENDED:
+        about = f"share of the newest requests that missed {objective.name}"
+        text = "most requests miss it: look at the queue, the engine and what changed"
+        yield _rule(objective, "missing", MOST, MOST * ENDED, "critical", text, about)
     for kind, (above, long, short) in RATES.items():
         about = (
             f"pace of the {objective.name} budget over {words(window_s * long)} and "
@@ -34,10 +46,10 @@ def _rules(objective: Objective, window_s: float) -> Iterator[Rule]:
         )
         last = words(window_s / above)
         text = f"at this pace the whole window's budget would be gone in {last}"
-        yield _rule(objective, kind, above, above * CLEARS, SEVERITY[kind], text, about)
-    text = "more requests have missed it than the whole window allows"
-    about = f"share of the {objective.name} budget that is spent"
-    yield _rule(objective, "spent", 1.0, 1.0, "critical", text, about)
+        yield replace(
+            _rule(objective, kind, above, above * ENDED, SEVERITY[kind], text, about),
+            relapse_s=window_s * short,
+        )
 
 
 def _rule(
@@ -45,6 +57,6 @@ def _rule(
     what: str, above: float, clears: float, severity: str, text: str, about: str,
 ) -> Rule:  # fmt: skip
     field = f"{OBJECTIVES}.{objective.name}.{what}"
-    name = f"{objective.name} budget {what}"
+    name = f"{objective.name} missed" if what == "missing" else f"{objective.name} budget {what}"
     read = budgets_reading(field)
     return Rule(name, field, read, above, True, clears, 0.0, None, severity, text, about)

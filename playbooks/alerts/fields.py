@@ -12,9 +12,9 @@ from typing import Any
 from checklists.checks import walk
 from checklists.tomlfile import unknown
 from engine.errors import ConfigError
-from engine.observing.objectives import AVAILABILITY, TIMED
 from engine.snapshot import Snapshot, SourceState
 from playbooks.objectives.budget import Budget
+from playbooks.objectives.file import NAMES
 
 Reading = Callable[[Snapshot], float | None]
 BudgetsReading = Callable[[Sequence[Budget]], float | None]
@@ -52,15 +52,16 @@ OF_BUDGETS: dict[str, Callable[[Budget], float | None]] = {
     "pace": lambda budget: budget.pace,
     "fast": lambda budget: budget.fast.rate,
     "slow": lambda budget: budget.slow.rate,
+    "missing": lambda budget: budget.missing,
 }
-"""The share that is spent, in times of what would last the window how fast it goes, and the same as
-the two burn alerts have it."""
+"""The share that is spent, in times of what would last the window how fast it goes, the same as the
+two burn alerts have it, and the share of the newest requests that missed it."""
 
 
 def budgets_reading(name: str) -> BudgetsReading:
     """How to read `objectives.NAME.WHAT`, None without such an objective. Raises ConfigError."""
     _, objective, what, *_ = *name.split("."), "", ""
-    for given, known in ((objective, (*TIMED, AVAILABILITY)), (what, tuple(OF_BUDGETS))):
+    for given, known in ((objective, NAMES), (what, tuple(OF_BUDGETS))):
         if given not in known:
             raise ConfigError(f"field: {OBJECTIVES}.NAME.WHAT: {unknown('name', given, known)}")
 

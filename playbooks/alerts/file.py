@@ -18,7 +18,13 @@ from playbooks.steps.fields import Reads
 Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 Severity = Literal["critical", "warning"]
 STATE, SNAPSHOT = "state", "snapshot"
-READERS = {OBJECTIVES: budgets_reading, CAUSES: causes_reading}
+LASTS_S = {CAUSES: 10.0, "latency": 10.0, OBJECTIVES: 0.0}
+"""Of rules that do not say it: less than the 30 s of what is of now, where it looks back."""
+NOW_LASTS_S = 30.0
+READERS: dict[str, Callable[[str], Callable[[Any], float | None]]] = {
+    OBJECTIVES: budgets_reading,
+    CAUSES: causes_reading,
+}
 """Of fields that are not of a Snapshot."""
 SOURCE = "source"
 """The rule that is always there: an engine that does not answer, or says what nobody can read."""
@@ -35,8 +41,9 @@ class RuleToml:
     below: float | None = None
     clears: float | None = None
     """It is over when the field is back at this; without: at the limit itself."""
-    lasts: Duration = "30s"
-    """So long, before it is told, and so long back before it is told that it is over."""
+    lasts: Duration = None
+    """So long, before it is told, and so long back before it is over. Without: 30 s,
+    10 s for causes and latencies, none for growth and budgets: these look back themselves."""
     change: Duration = None
     """The field's growth in so long a time instead of the field: of what only ever grows."""
     severity: Severity = "warning"
@@ -114,11 +121,25 @@ class Rule:
     """Beyond the limit is above it."""
     clears: float
     lasts_s: float
+    """So long before it is told."""
     change_s: float | None
     severity: str
     text: str
     about: str = ""
     """What it is, where the field alone does not say it."""
+    relapse_s: float = 0.0
+    """What comes back so soon after its end is over only when it has been back for so long."""
+
+    @property
+    def calm_s(self) -> float:
+        """So much of what came last says whether growth goes on."""
+        change = self.change_s or 0.0
+        return min(change, max(self.lasts_s, change / 2))
+
+    @property
+    def back_s(self) -> float:
+        """So long it is back, before its end is told."""
+        return max(0.0, self.lasts_s - self.calm_s)
 
     @property
     def of(self) -> str:
@@ -162,12 +183,13 @@ def configured(settings: Path) -> Path | None:
     return settings.parent / file.read(AlertsSettings, ("alerts",)).file
 
 
-def load(path: Path, environment: Mapping[str, str]) -> AlertsFile:
-    """Raises ConfigError: the file, the line, what is wrong and what would be right."""
+def load(path: Path, environment: Mapping[str, str] | None) -> AlertsFile:
+    """`environment` has the secrets; None: no way is to be used. Raises ConfigError: the file, the
+    line, what is wrong and what would be right."""
     return _alerts(TomlFile(path, "alerts"), environment)
 
 
-def _alerts(file: TomlFile, environment: Mapping[str, str]) -> AlertsFile:
+def _alerts(file: TomlFile, environment: Mapping[str, str] | None) -> AlertsFile:
     table = file.read(AlertsToml)
     rules: list[Rule] = []
     for i, row in enumerate(table.rules):
@@ -179,8 +201,9 @@ def _alerts(file: TomlFile, environment: Mapping[str, str]) -> AlertsFile:
         except ConfigError as error:
             raise file.wrong((*at, "field"), str(error)) from None
     for i, way in enumerate(table.ways):
-        if way.secret_env is not None and not environment.get(way.secret_env):
-            raise file.wrong(("ways", i, "secret_env"), f"secret_env: {way.secret_env} is not set")
+        secret = way.secret_env
+        if secret is not None and environment is not None and not environment.get(secret):
+            raise file.wrong(("ways", i, "secret_env"), f"secret_env: {secret} is not set")
     source, group = seconds(table.source_lasts), seconds(table.group)
     return AlertsFile(tuple(rules), table.ways, source, group, file.path)
 
@@ -189,9 +212,14 @@ def _rule(row: RuleToml) -> Rule:
     over = row.above is not None
     limit = row.above if row.above is not None else row.below
     assert limit is not None
-    reader: Any = READERS.get(row.field.partition(".")[0], reading)
+    table = row.field.partition(".")[0]
+    lasts = seconds(row.lasts) if row.lasts is not None else _lasts(row, table)
     return Rule(
-        row.name, row.field, reader(row.field), limit, over,
-        limit if row.clears is None else row.clears, seconds(row.lasts),
+        row.name, row.field, READERS.get(table, reading)(row.field), limit, over,
+        limit if row.clears is None else row.clears, lasts,
         None if row.change is None else seconds(row.change), row.severity, row.text,
     )  # fmt: skip
+
+
+def _lasts(row: RuleToml, table: str) -> float:
+    return 0.0 if row.change is not None else LASTS_S.get(table, NOW_LASTS_S)

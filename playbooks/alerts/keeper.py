@@ -9,9 +9,8 @@ numbers that it showed last are not those of now.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.snapshot import Snapshot, SourceState
@@ -19,10 +18,14 @@ from playbooks.alerts.causes import TABLE as CAUSES
 from playbooks.alerts.causes import Causes, Diagnosis
 from playbooks.alerts.fields import OBJECTIVES
 from playbooks.alerts.file import SNAPSHOT, SOURCE, STATE, AlertsFile, Rule
+from playbooks.alerts.growth import Growth
 from playbooks.alerts.silences import Silence, silenced
 from playbooks.objectives.budget import Budget
 
 FIRING, RECOVERED = "firing", "recovered"
+GAP_S = 120.0
+"""Looks that lie farther apart, or go back in time, see nothing last: the machine slept, or its
+clock was set."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,10 @@ class Episode:
     reason: str | None = None
     told: bool = False
     """Its onset went out: it was not silenced."""
-    past: deque[tuple[float, float]] = field(default_factory=deque)
-    """Of a rule on growth: (when, value) of the time that it looks back."""
+    ended: float | None = None
+    """When it was over last."""
+    growth: Growth | None = None
+    """Of a rule on growth."""
 
     def turn(self, turns: bool, now: float, lasts: float) -> bool:
         """It begins to fire, or ends: what would change it has lasted."""
@@ -93,8 +98,7 @@ class Episode:
 
     def forget(self) -> None:
         """What was on its way to a change has not been seen to last."""
-        self.since = None
-        self.past.clear()
+        self.since = self.growth = None
 
 
 class Keeper:
@@ -111,6 +115,7 @@ class Keeper:
         self._open: dict[tuple[str, str], list[Affected]] = {}
         """Of messages that wait for others of their rule: (rule, state) → targets."""
         self._opened: dict[tuple[str, str], float] = {}
+        self._looked: float | None = None
         self.silences: tuple[Silence, ...] = ()
 
     def look(
@@ -119,7 +124,8 @@ class Keeper:
         now: float,
         services: Mapping[str, Sequence[Budget]] | None = None,
     ) -> list[Message]:
-        """`services`: the budgets of each, none while none of its engines is live."""
+        """`services`: the budgets of each; those that are not known now are left out."""
+        self._mind_the_gap(now)
         for name, snapshot in targets.items():
             live = self._source(name, snapshot, now)
             self._each(STATE, name, snapshot, now)
@@ -135,9 +141,21 @@ class Keeper:
         found = [(*key, one.onset) for key, one in self._episodes.items() if one.firing]
         return sorted(found, key=lambda one: one[2])
 
+    def to_plain(self) -> list[dict[str, Any]]:
+        """`firing`, for a file or a report."""
+        return [{"rule": rule, "target": target, "since": at} for rule, target, at in self.firing()]
+
     def close(self, now: float) -> list[Message]:
         """What still waits for others."""
         return [self._message(key, now) for key in list(self._open)]
+
+    def _mind_the_gap(self, now: float) -> None:
+        if self._looked is not None and not 0 <= now - self._looked <= GAP_S:
+            for episode in self._episodes.values():
+                episode.forget()
+            for diagnosis in self._diagnoses.values():
+                diagnosis.forget()
+        self._looked = now
 
     # --- rules --------------------------------------------------------------------------
 
@@ -170,13 +188,19 @@ class Keeper:
     def _rule(self, rule: Rule, name: str, value: float | None, now: float) -> None:
         episode = self._episodes.setdefault((rule.name, name), Episode())
         if value is not None and rule.change_s is not None:
-            value = _grown(episode.past, value, now, rule.change_s)
+            value = _grown(rule, episode, value, now)
         if value is None:
+            if rule.of == OBJECTIVES:
+                episode.forget()
             return
         turns = rule.cleared(value) if episode.firing else rule.breached(value)
         if turns:
             episode.value = value
-        turned = episode.turn(turns, now, rule.lasts_s)
+        turned = episode.turn(turns, now, _lasts(rule, episode))
+        if turned and not episode.firing:
+            episode.ended = now
+            if episode.growth is not None:
+                episode.growth.over()
         self._tell(rule.name, name, episode, turned, now)
 
     # --- messages -----------------------------------------------------------------------
@@ -196,7 +220,7 @@ class Keeper:
         self._open.setdefault(key, []).append(one)
 
     def _due(self, now: float) -> list[Message]:
-        due = [key for key, at in self._opened.items() if now - at >= self._alerts.group_s]
+        due = [key for key, at in self._opened.items() if not 0 <= now - at < self._alerts.group_s]
         return [self._message(key, now) for key in due]
 
     def _message(self, key: tuple[str, str], now: float) -> Message:
@@ -213,13 +237,20 @@ class Keeper:
         return Message(identity, state, name, *about, targets, now)
 
 
-def _grown(
-    past: deque[tuple[float, float]], value: float, now: float, window: float
-) -> float | None:
-    """Since `window` seconds ago; None until so much is known. A counter that fell began anew."""
-    if past and value < past[-1][1]:
-        past.clear()
-    past.append((now, value))
-    while len(past) > 1 and past[1][0] <= now - window:
-        past.popleft()
-    return value - past[0][1] if past[0][0] <= now - window else None
+def _lasts(rule: Rule, episode: Episode) -> float:
+    """How long what would change it has to last."""
+    if not episode.firing:
+        return rule.lasts_s
+    relapsed = episode.ended is not None and episode.onset - episode.ended < rule.relapse_s
+    return rule.relapse_s if relapsed else rule.back_s
+
+
+def _grown(rule: Rule, episode: Episode, value: float, now: float) -> float | None:
+    """What the rule judges: of a breach that goes on, what came lately."""
+    assert rule.change_s is not None
+    if episode.growth is None:
+        episode.growth = Growth(rule.change_s, rule.calm_s)
+    episode.growth.look(value, now)
+    if episode.firing:
+        return episode.growth.lately
+    return episode.growth.so_far if rule.over else episode.growth.whole

@@ -18,7 +18,7 @@ from engine.snapshot import Event, Snapshot, SourceState
 from playbooks.alerts.file import AlertsFile
 from playbooks.alerts.keeper import FIRING, Keeper, Message
 from playbooks.alerts.silences import Silences
-from playbooks.alerts.ways import Way
+from playbooks.alerts.ways import Way, close_all
 from playbooks.objectives.book import Book
 from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog, Record
@@ -84,7 +84,7 @@ class Watchkeeper:
         self._save()
         if self._seen is not None:
             self._write(self._seen | dict.fromkeys(("time", "ended"), time.time()))
-        left = [message for way in self.ways for message in way.close(patience_s)]
+        left = [message for those in close_all(self.ways, patience_s) for message in those]
         for message in left:
             log.warning("not delivered: %s", message.line)
         return left
@@ -93,7 +93,7 @@ class Watchkeeper:
         """Once. Never raises: who looks after engines must not end with what it cannot read."""
         targets = self.targets()
         if self.book is not None:
-            self.book.look(targets)
+            self.book.look(targets, now, self._services().values() if self._services else ())
             if now - self._saved >= SAVE_EVERY_S:
                 self._saved = now
                 self._save()
@@ -109,13 +109,13 @@ class Watchkeeper:
         return messages
 
     def budgets(self, targets: Mapping[str, Snapshot]) -> dict[str, Sequence[Budget]]:
-        """Of each service; none while none of its engines is live."""
+        """Of each service; while none of its engines is live, only of who answers at all."""
         if self.book is None:
             return {}
         live = {n for n, s in targets.items() if s.source.state is SourceState.LIVE}
         several = self._services() if self._services is not None else {n: (n,) for n in targets}
         return {
-            name: self.book.budgets(engines) if live.intersection(engines) else ()
+            name: (self.book.budgets if live.intersection(engines) else self.book.answers)(engines)
             for name, engines in several.items()
         }
 
@@ -152,10 +152,7 @@ class Watchkeeper:
             "file": str(self._file),
             "targets": {name: one.source.state.value for name, one in sorted(targets.items())},
             "rules": self._rules,
-            "firing": [
-                {"rule": rule, "target": target, "since": since}
-                for rule, target, since in keeper.firing()
-            ],
+            "firing": keeper.to_plain(),
             "ways": [way.to_dict() for way in self.ways],
         }
         if state == self._seen:

@@ -3,36 +3,32 @@ queue of its own: one that hangs delays nothing else, and nothing is dropped whi
 lives.
 
 A message that may have arrived although nobody confirmed it (the time was over, the connection
-broke after it was sent) is sent again with the same id and the mark `repeat`.
+broke after it was sent) is sent again with the same id and the mark `repeat`. One that the other
+side refuses for what it is waits behind the others.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import logging
-import os
-import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import httpx
-
+from playbooks.alerts.command import Command
 from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.file import WayToml
-from playbooks.alerts.keeper import FIRING, Message
+from playbooks.alerts.keeper import FIRING, Affected, Message
+from playbooks.alerts.posting import Alertmanager, Webhook
 from playbooks.steps.durations import seconds
 
 log = logging.getLogger("evewatch.alerts")
 WAITS_S = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
 """After a try that failed; then the last one again and again."""
-SIGNATURE = "X-EveWatch-Signature"
+LAST_WAIT_S = 0.2
+"""At the end, when little time is left."""
+AGAIN_S = 60.0
 SEVERITIES = ("warning", "critical")
 
 
@@ -45,35 +41,54 @@ class Send(Protocol):
 def way_out(way: WayToml, bell: Callable[[], None], environment: Mapping[str, str]) -> Way:
     secret = environment.get(way.secret_env, "") if way.secret_env else ""
     limit = seconds(way.limit)
-    send: Send
+    name = f"{way.kind} {way.url or ' '.join(way.argv)}".strip()
     match way.kind:
         case "bell":
-            send = Bell(bell)
+            return Way(name, Bell(bell), way.severity)
         case "command":
-            send = Command(way.argv, limit)
+            return Way(name, Command(way.argv, limit), way.severity)
         case "webhook":
-            send = Webhook(way.url, secret, limit)
+            return Way(name, Webhook(way.url, secret, limit), way.severity)
         case "alertmanager":
-            send = Alertmanager(way.url, secret, limit)
+            manager = Alertmanager(way.url, secret, limit)
+            return Way(name, manager, way.severity, again=manager.again)
         case "apprise":
             from playbooks.alerts.chat import Apprise
 
             chat = Apprise(secret, way.secret_env or "", limit)
             return Way(chat.name, chat, way.severity)
-    return Way(f"{way.kind} {way.url or ' '.join(way.argv)}".strip(), send, way.severity)
+
+
+@dataclass
+class _Waiting:
+    message: Message
+    unsure: bool = False
+    """It may have arrived."""
+    refused: int = 0
+    due: float = 0.0
+    """Monotonic seconds; not to be tried before."""
 
 
 class Way:
-    """Messages in order, each until it is delivered."""
+    """Messages in order, each until it is delivered.
+
+    `again` is called every `AGAIN_S`: for what the other side wants to hear again and again.
+    """
 
     def __init__(
-        self, name: str, send: Send, severity: str = "warning", waits: Sequence[float] = WAITS_S
+        self,
+        name: str,
+        send: Send,
+        severity: str = "warning",
+        waits: Sequence[float] = WAITS_S,
+        again: Callable[[], None] | None = None,
     ) -> None:
-        self.name, self._send, self._waits = name, send, waits
+        self.name, self._send, self._waits, self._again = name, send, waits, again
         self._least = SEVERITIES.index(severity)
-        self._queue: deque[Message] = deque()
+        self._queue: list[_Waiting] = []
         self._wake = threading.Condition()
-        self._closing = False
+        self._closing = self._ended = False
+        self._fails, self._due, self._again_due = 0, 0.0, time.monotonic() + AGAIN_S
         self.delivered = 0
         self.problem: str | None = None
         """Of the last try, if it failed."""
@@ -84,7 +99,7 @@ class Way:
         if SEVERITIES.index(message.severity) < self._least:
             return
         with self._wake:
-            self._queue.append(message)
+            self._queue.append(_Waiting(message))
             self._wake.notify()
 
     @property
@@ -96,32 +111,96 @@ class Way:
         return {"way": self.name, "delivered": self.delivered, "waiting": self.waiting,
                 "problem": self.problem}  # fmt: skip
 
+    def finish(self) -> None:
+        """What is left is tried without long waits; `close` waits for it."""
+        with self._wake:
+            self._closing, self._due = True, 0.0
+            for one in self._queue:
+                one.due = 0.0
+            self._wake.notify()
+
     def close(self, patience_s: float) -> list[Message]:
         """Deliver what is left within so long a time; gives what could not be."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self.finish()
         self._thread.join(patience_s)
-        return list(self._queue)
+        self._ended = True  # before the lock: a way that fails at once hardly lets go of it
+        with self._wake:
+            return [one.message for one in self._queue]
+
+    # --- its thread -----------------------------------------------------------------------
 
     def _work(self) -> None:
-        tries, unsure = 0, False
-        while (message := self._next()) is not None:
-            problem = self._try(message, unsure)
-            if problem is None:
-                self._queue.popleft()
-                self.delivered += 1
-                self.problem, tries, unsure = None, 0, False
-                continue
-            self.problem = str(problem)
-            if tries == 0:
-                log.warning("%s: %s; it is tried again", self.name, problem)
-            tries, unsure = tries + 1, unsure or problem.unsure
-            self._pause(self._waits[min(tries, len(self._waits)) - 1])
+        while True:
+            with self._wake:
+                if self._over:
+                    return
+                one = self._ready()
+                if one is None and not self._time_to_say_again:
+                    self._wake.wait(self._pause())
+                    continue
+            if one is not None:
+                self._deliver(one)
+            else:
+                self._say_again()
 
-    def _try(self, message: Message, repeat: bool) -> NotDelivered | None:
+    @property
+    def _over(self) -> bool:
+        return self._ended or (self._closing and not self._queue)
+
+    @property
+    def _time_to_say_again(self) -> bool:
+        return self._again is not None and time.monotonic() >= self._again_due
+
+    def _ready(self) -> _Waiting | None:
+        """The first that is to be tried now."""
+        now = time.monotonic()
+        return next((one for one in self._queue if max(one.due, self._due) <= now), None)
+
+    def _pause(self) -> float | None:
+        """Until something is to be done; None: until a message comes."""
+        times = [max(one.due, self._due) for one in self._queue]
+        times += [self._again_due] if self._again is not None else []
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _deliver(self, one: _Waiting) -> None:
+        problem = self._try(lambda: self._send(one.message, one.unsure))
+        with self._wake:
+            if problem is None:
+                self._queue.remove(one)
+                self.delivered += 1
+                self._fails = 0
+                self.problem = self.problem if any(w.refused for w in self._queue) else None
+            elif not self._ended:
+                self._failed(one, problem)
+
+    def _failed(self, one: _Waiting, problem: NotDelivered) -> None:
+        if self.problem is None:
+            log.warning("%s: %s; it is tried again", self.name, problem)
+        self.problem = str(problem)
+        one.unsure = one.unsure or problem.unsure
+        if problem.refused:
+            one.due = self._next_try(one.refused, problem)
+            one.refused += 1
+            self._queue.remove(one)
+            self._queue.append(one)
+        else:
+            self._due = self._next_try(self._fails, problem)
+            self._fails += 1
+
+    def _next_try(self, tries: int, problem: NotDelivered) -> float:
+        wait_s = max(self._waits[min(tries, len(self._waits) - 1)], problem.wait_s)
+        return time.monotonic() + (min(wait_s, LAST_WAIT_S) if self._closing else wait_s)
+
+    def _say_again(self) -> None:
+        assert self._again is not None
+        problem = self._try(self._again)
+        if problem is not None:
+            log.warning("%s: %s; it is said again", self.name, problem)
+        self._again_due = time.monotonic() + AGAIN_S
+
+    def _try(self, send: Callable[[], None]) -> NotDelivered | None:
         try:
-            self._send(message, repeat)
+            send()
         except NotDelivered as error:
             return error
         except Exception as error:  # a way's own bug must not end the way
@@ -129,18 +208,13 @@ class Way:
             return NotDelivered(f"{type(error).__name__}: {error}")
         return None
 
-    def _next(self) -> Message | None:
-        with self._wake:
-            while not self._queue and not self._closing:
-                self._wake.wait()
-            return self._queue[0] if self._queue else None
 
-    def _pause(self, wait_s: float) -> None:
-        with self._wake:
-            if not self._closing:
-                self._wake.wait_for(lambda: self._closing, wait_s)
-        if self._closing:
-            time.sleep(min(wait_s, 0.2))
+def close_all(ways: Sequence[Way], patience_s: float) -> list[list[Message]]:
+    """At the same time; what each could not deliver."""
+    for way in ways:
+        way.finish()
+    end = time.monotonic() + patience_s
+    return [way.close(max(0.0, end - time.monotonic())) for way in ways]
 
 
 class Bell:
@@ -152,100 +226,8 @@ class Bell:
             self._ring()
 
 
-class Command:
-    """Reads the message as JSON on its standard input. No shell has a hand in it."""
-
-    def __init__(self, argv: Sequence[str], limit_s: float) -> None:
-        self._argv, self._limit_s = list(argv), limit_s
-
-    def __call__(self, message: Message, repeat: bool) -> None:
-        data = json.dumps(_body(message, repeat)).encode()
-        try:
-            done = subprocess.run(
-                self._argv, input=data, capture_output=True, timeout=self._limit_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise NotDelivered(f"it took longer than {self._limit_s:g} s", True) from None
-        except OSError as error:
-            raise NotDelivered(f"it could not be started ({error.strerror})") from error
-        if done.returncode:
-            words = done.stderr.decode(errors="replace").strip().splitlines()
-            why = f": {words[-1][:200]}" if words else ""
-            raise NotDelivered(f"it ended with {done.returncode}{why}", True)
-
-
-class Webhook:
-    """POSTs JSON, signed with HMAC-SHA256 over the time and the body where there is a secret."""
-
-    def __init__(
-        self, url: str, secret: str, limit_s: float, transport: httpx.BaseTransport | None = None
-    ) -> None:
-        self._url, self._secret = url, secret
-        self._client = httpx.Client(timeout=limit_s, transport=transport)
-
-    def __call__(self, message: Message, repeat: bool) -> None:
-        body = json.dumps(_body(message, repeat)).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": message.id}
-        if self._secret:
-            at = str(int(time.time()))
-            signed = hmac.new(self._secret.encode(), f"{at}.".encode() + body, hashlib.sha256)
-            headers[SIGNATURE] = f"t={at},v1={signed.hexdigest()}"
-        _post(self._client, self._url, body, headers)
-
-
-class Alertmanager:
-    """Its v2 API: one alert a target; a recovery is the same alert with an end."""
-
-    def __init__(
-        self, url: str, token: str, limit_s: float, transport: httpx.BaseTransport | None = None
-    ) -> None:
-        base = url.rstrip("/")
-        self._url = base if base.endswith("/api/v2/alerts") else f"{base}/api/v2/alerts"
-        self._token = token
-        self._client = httpx.Client(timeout=limit_s, transport=transport)
-
-    def __call__(self, message: Message, repeat: bool) -> None:
-        headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"  # not shown
-        alerts = [self._alert(message, one.name, one.since) for one in message.targets]
-        _post(self._client, self._url, json.dumps(alerts).encode(), headers)
-
-    def _alert(self, message: Message, target: str, since: float) -> dict[str, Any]:
-        labels = {"alertname": f"EveWatch {message.rule}", "instance": target,
-                  "severity": message.severity}  # fmt: skip
-        about = {"summary": message.words, "description": message.text}
-        when = "startsAt" if message.state == FIRING else "endsAt"
-        return {"labels": labels, "annotations": about, when: _iso(since)}
-
-
-def _post(client: httpx.Client, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """A redirect is not followed: where an alert goes is what the file says."""
-    try:
-        answer = client.post(url, content=body, headers=dict(headers))
-    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise NotDelivered(f"nobody answers there ({error})") from error
-    except httpx.HTTPError as error:
-        raise NotDelivered(f"{type(error).__name__}: {error}", True) from error
-    if answer.is_redirect:
-        where = answer.headers.get("location", "elsewhere")
-        raise NotDelivered(f"it sends on to {where}; name that address in the file")
-    if not answer.is_success:
-        raise NotDelivered(f"it answers {answer.status_code}", answer.status_code >= 500)
-
-
-def _body(message: Message, repeat: bool) -> dict[str, Any]:
-    return message.to_dict() | {"repeat": repeat, "sent_by": os.getpid()}
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-
-
 def sample(now: float) -> Message:
     """For `alerts test`: says that it is one."""
-    from playbooks.alerts.keeper import Affected
-
     target = Affected("test", 1.0, now)
     made = Message("test", FIRING, "test", "critical", "a test of this way", "nothing is wrong",
                    (target,), now)  # fmt: skip

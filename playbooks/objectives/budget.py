@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.observing.objectives import Objective
+from engine.observing.objectives import REACHABLE, Objective
 from playbooks.objectives.course import Course, Stretch, Tally
 from playbooks.objectives.file import Objectives
 
@@ -23,6 +23,15 @@ RATES = {FAST: (14.4, 1 / 720, 1 / 8640), SLOW: (6.0, 1 / 120, 1 / 1440)}
 of 30 days 1 h and 5 min, and 6 h and 30 min. The shorter one says that it goes on."""
 LEAST_MISSED = 5
 """Fewer in the longer part are no course of things, whatever they are a share of."""
+LATELY_S = (45.0, 120.0, 360.0)
+"""Of what came lately the shortest that says enough: `LEAST_SEEN` requests of a share that is
+missed, and of an end that they would have had so many misses at the pace that is told."""
+LEAST_SEEN = 20
+ENDED = 0.5
+"""An alert is over at so many times the rate at which it is told."""
+LEAST_EXPECTED, CALM = 8, 1 / 8
+"""At the pace that is told it comes by chance once in 300 times that of 8 expected misses there is
+one at most."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +49,28 @@ class Burn:
     """In the longer part."""
     seen: float
     """Share of the longer part that was seen."""
+    over_newest: float | None = None
+    """None: too few requests to tell."""
 
     @property
     def rate(self) -> float | None:
         """What an alert goes by: the smaller of the two. Nothing is taken to be spent while nobody
-        looked, nor by few requests."""
+        looked, nor by few requests. What the newest are spending says whether it goes on before the
+        shorter part can."""
         if self.over_long is None or self.over_short is None:
             return None
         if self.missed < LEAST_MISSED:
             return 0.0
-        return min(self.over_long * self.seen, self.over_short)
+        rate = min(self.over_long * self.seen, self.over_short)
+        return rate if self.over_newest is None else min(rate, self._proven(self.over_newest))
+
+    def _proven(self, newest: float) -> float:
+        """No more than `above` proves that it goes on, an eighth of it that it has ended. Between
+        them few requests prove neither, and neither an alert begins nor one ends."""
+        part = newest / self.above
+        if CALM < part < 1:
+            part = ENDED + (1 - ENDED) * (part - CALM) / (1 - CALM)
+        return part * self.above
 
     @property
     def told(self) -> bool:
@@ -80,6 +101,8 @@ class Budget:
     """Of the window; None where it is always the last `window_s` seconds."""
     unseen_s: float
     """Of the window so far, in which nobody looked and the engine did not count on."""
+    missing: float | None = None
+    """Share of the newest requests that missed it, of 45 s or so many as say something."""
 
     @property
     def pace(self) -> float | None:
@@ -100,7 +123,8 @@ class Budget:
             "within_s": self.objective.within_s,
             "share": self.objective.share,
             "window_s": self.window_s,
-            "requests": round(self.tally.total),
+            "unit": "seconds" if self.of_time else "requests",
+            "total": round(self.tally.total),
             "missed": round(self.tally.missed),
             "spent": self.spent,
             "spent_least": self.least,
@@ -111,7 +135,13 @@ class Budget:
             "gone_s": self.gone_s,
             "lasts": self.lasts,
             "unseen_s": self.unseen_s,
+            "missing": self.missing,
         }
+
+    @property
+    def of_time(self) -> bool:
+        """Its tally is of seconds, not of requests."""
+        return self.objective.name == REACHABLE
 
     @property
     def trouble(self) -> bool:
@@ -128,21 +158,26 @@ def budgets(objectives: Objectives, courses: Sequence[Course], now: float) -> tu
     so_far = _together(courses, start, end)
     unseen = max(0.0, end - start - so_far.seen_s)
     parts = {
-        kind: [_together(courses, now - window * part, now) for part in (long, short)]
+        kind: (
+            _together(courses, now - window * long, now),
+            _together(courses, now - window * short, now),
+        )
         for kind, (_, long, short) in RATES.items()
     }
+    lately = [_together(courses, now - span, now) for span in LATELY_S]
     found = []
     for one in objectives.each:
         bounds = next((b for c in courses if (b := c.bounds_ms(one.name)) is not None), None)
-        fast, slow = (_burn(one, kind, window, *parts[kind]) for kind in (FAST, SLOW))
-        found.append(_budget(one, window, so_far, bounds, fast, slow, left, unseen))
+        fast, slow = (_burn(one, kind, window, parts[kind], lately) for kind in (FAST, SLOW))
+        missing = _missing(one, lately)
+        found.append(_budget(one, window, so_far, bounds, fast, slow, left, unseen, missing))
     return tuple(found)
 
 
 def _budget(
     objective: Objective, window: float, so_far: Stretch,
     bounds_ms: tuple[float, float | None] | None,
-    fast: Burn, slow: Burn, left_s: float | None, unseen_s: float,
+    fast: Burn, slow: Burn, left_s: float | None, unseen_s: float, missing: float | None,
 ) -> Budget:  # fmt: skip
     tally, part = so_far.of(objective.name), min(1.0, so_far.seen_s / window)
     spent, least, most = (
@@ -152,13 +187,17 @@ def _budget(
     gone_s = _gone(spent, slow.over_long, window, left_s is None)
     return Budget(
         objective, window, tally, bounds_ms, spent, least, most, fast, slow, gone_s, left_s,
-        unseen_s,
+        unseen_s, missing,
     )  # fmt: skip
 
 
-def _burn(objective: Objective, kind: str, window: float, lately: Stretch, now_on: Stretch) -> Burn:
+def _burn(
+    objective: Objective, kind: str, window: float,
+    parts: tuple[Stretch, Stretch], lately: Sequence[Stretch],
+) -> Burn:  # fmt: skip
     above, long, short = RATES[kind]
-    over_long, over_short = lately.of(objective.name), now_on.of(objective.name)
+    longer = parts[0]
+    over_long, over_short = (part.of(objective.name) for part in parts)
     return Burn(
         above,
         window * long,
@@ -166,8 +205,25 @@ def _burn(objective: Objective, kind: str, window: float, lately: Stretch, now_o
         _rate(over_long.missed, over_long.total, objective),
         _rate(over_short.missed, over_short.total, objective),
         over_long.missed,
-        min(1.0, lately.seen_s / (window * long)),
+        min(1.0, longer.seen_s / (window * long)),
+        _over_newest(objective, above, lately),
     )
+
+
+def _over_newest(objective: Objective, above: float, lately: Sequence[Stretch]) -> float | None:
+    tally = _newest(objective, lately, LEAST_EXPECTED / (objective.allowed * above))
+    return None if tally is None else _rate(tally.missed, tally.total, objective)
+
+
+def _missing(objective: Objective, lately: Sequence[Stretch]) -> float | None:
+    tally = _newest(objective, lately, LEAST_SEEN)
+    return None if tally is None else tally.missed / tally.total
+
+
+def _newest(objective: Objective, lately: Sequence[Stretch], requests: float) -> Tally | None:
+    """Of the shortest stretch with so many."""
+    tallies = (one.of(objective.name) for one in lately)
+    return next((tally for tally in tallies if tally.total >= requests), None)
 
 
 def _together(courses: Sequence[Course], since: float, until: float) -> Stretch:

@@ -22,6 +22,8 @@ PATIENCE_S = 30.0
 """Looks that are no farther apart miss nothing."""
 SAME_START_S = 2.0
 """An engine's start is known to about a second."""
+LATELY_S, LATELY_STEP_S = 60.0, 1.0
+"""So far back every look is kept, if it is so long after the one before."""
 FINE, FINE_STEP, COARSE_STEP = 1 / 100, 1 / 17_280, 1 / 288
 """Of the window: how far back rows are kept finely, and how far apart fine and coarse ones are."""
 
@@ -60,15 +62,20 @@ class Stretch:
 
 
 class Course:
-    """Of one engine, for objectives over a window of `window_s`."""
+    """Of one engine, for objectives over a window of `window_s`. `whole`: every look is kept, for
+    who asks about the past."""
 
-    def __init__(self, objectives: Sequence[Objective], window_s: float) -> None:
+    def __init__(
+        self, objectives: Sequence[Objective], window_s: float, *, whole: bool = False
+    ) -> None:
         self._names = tuple(one.name for one in objectives)
         self._limits = {
             one.name: None if one.within_s is None else one.within_s * 1e3 for one in objectives
         }
-        self._window_s = window_s
+        self._window_s, self._whole = window_s, whole
         self._rows: list[Row] = []
+        self._lately: list[Row] = []
+        """The rows of the last minute, each look its own."""
         self._last: dict[str, ObjectiveCount] = {}
         self._resumed = False
         """What was counted last was read from a file: another process saw it."""
@@ -95,13 +102,22 @@ class Course:
         for at, name in enumerate(self._names):
             grown = _grown(self._last.get(name), known.get(name))
             row += [old + new for old, new in zip(before[2 + 3 * at :], grown, strict=False)]
-        fine = self._window_s * FINE_STEP
+        fine = 0.0 if self._whole else self._window_s * FINE_STEP
         if len(self._rows) > 1 and time - self._rows[-2][0] < fine:
             self._rows[-1] = tuple(row)
         else:
             self._rows.append(tuple(row))
-        if len(self._rows) > 2 * (FINE / FINE_STEP + 1 / COARSE_STEP):
+        self._keep_lately(tuple(row))
+        if not self._whole and len(self._rows) > 2 * (FINE / FINE_STEP + 1 / COARSE_STEP):
             self._rows = _thinned(self._rows, self._window_s)
+
+    def _keep_lately(self, row: Row) -> None:
+        lately = self._lately
+        if len(lately) > 1 and row[0] - lately[-2][0] < LATELY_STEP_S:
+            lately.pop()
+        lately.append(row)
+        while lately[0][0] < row[0] - LATELY_S:
+            del lately[0]
 
     # --- reading --------------------------------------------------------------------------
 
@@ -139,7 +155,8 @@ class Course:
         return Tally(total, total - good - met * unsure, total - good - unsure, total - good)
 
     def _at(self, time: float) -> Row:
-        rows = self._rows
+        lately = self._lately
+        rows = lately if lately and time >= lately[0][0] else self._rows
         place = bisect_right(rows, time, key=itemgetter(0))
         if place in (0, len(rows)):
             return rows[max(0, place - 1)]

@@ -11,11 +11,12 @@ from annotated_types import Gt, Lt
 
 from checklists.tomlfile import STRICT, TomlFile
 from engine.errors import ConfigError
-from engine.observing.objectives import AVAILABILITY, TIMED, Objective
+from engine.observing.objectives import AVAILABILITY, REACHABLE, TIMED, Objective
 from playbooks.steps.durations import seconds
 from playbooks.steps.fields import Reads
 
 TABLE = "objectives"
+NAMES = (*TIMED, AVAILABILITY, REACHABLE)
 Duration = Annotated[Any, Reads("playbooks.steps.durations:seconds")]
 Share = Annotated[float, Gt(0), Lt(1)]
 
@@ -30,8 +31,8 @@ class TimedToml:
 
 
 @dataclass(frozen=True)
-class ServedToml:
-    """So large a share of the requests is served at all."""
+class ShareToml:
+    """So large a share of the requests is served at all, of the time somebody answers."""
 
     __pydantic_config__ = STRICT
     share: Share
@@ -48,11 +49,12 @@ class ObjectivesToml:
     ttft: TimedToml | None = None
     tpot: TimedToml | None = None
     e2e: TimedToml | None = None
-    availability: ServedToml | None = None
+    availability: ShareToml | None = None
+    reachable: ShareToml | None = None
 
     def __post_init__(self) -> None:
-        if all(getattr(self, name) is None for name in (*TIMED, AVAILABILITY)):
-            names = ", ".join((*TIMED, AVAILABILITY))
+        if all(getattr(self, name) is None for name in NAMES):
+            names = ", ".join(NAMES)
             raise ConfigError(f"window: there is no objective beside it; known: {names}")
 
 
@@ -78,7 +80,7 @@ def load(path: Path) -> Objectives | None:
     )
 
 
-def _objective(name: str, row: TimedToml | ServedToml | None) -> Objective | None:
+def _objective(name: str, row: TimedToml | ShareToml | None) -> Objective | None:
     if row is None:
         return None
     within = seconds(row.within) if isinstance(row, TimedToml) else None

@@ -13,9 +13,9 @@ import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from console.bridge import aged
 from console.history import History
 from console.renderables.screen_state import ScreenState
+from engine.observing.watchable import aged
 from engine.simulated.demo import DemoEngine
 from engine.snapshot import EngineInfo, Percentiles, Snapshot, Source, SourceState
 

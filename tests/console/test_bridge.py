@@ -2,11 +2,11 @@ import threading
 
 import pytest
 
-from console.bridge import IN_FORCE_S, Bridge, aged
+from console.bridge import IN_FORCE_S, Bridge
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp
 from console.renderables.screen_state import EnginePhase
 from engine.errors import ModelError
-from engine.observing.watchable import STALE_AFTER_S
+from engine.observing.watchable import STALE_AFTER_S, aged
 from engine.request import SamplingParams
 from engine.simulated.demo import DemoEngine
 from engine.snapshot import BatchState, Snapshot, Source, SourceState

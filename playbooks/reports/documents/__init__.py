@@ -24,6 +24,7 @@ from playbooks.reports.documents import (
 
 MAKERS: dict[str, Callable[[dict[str, Any]], Document]] = {
     "alerts": alerts.alerts_document,
+    "alerts_replay": alerts.replay_document,
     "bench": measured.bench_document,
     "calibrate": measured.calibrate_document,
     "canary": canary.canary_document,

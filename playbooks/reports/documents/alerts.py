@@ -38,18 +38,49 @@ def alerts_document(report: dict[str, Any]) -> Document:
     return Document("Alerts", [report["verdict"]], tables=shown, rows=report["firing"])
 
 
+def replay_document(report: dict[str, Any]) -> Document:
+    """What rules would have told on a recording."""
+    messages = report["messages"]
+    onsets = sum(one["state"] == "firing" for one in messages)
+    verdict = f"{onsets} alert{'s' * (onsets != 1)} in {words(report['seconds'])}"
+    if still := len(report["firing"]):
+        verdict += f", {still} without an end"
+    rows = [
+        [_local(one["time"]), one["severity"], one["state"], one["rule"], _value(one), one["words"]]
+        for one in messages
+    ]
+    columns = [Column("told"), Column("severity"), Column("state"), Column("rule"),
+               Column("value", numeric=True), Column("what")]  # fmt: skip
+    table = Table("What would have been told", columns, rows)
+    title = f"Alerts on {report['recording']}"
+    return Document(title, [f"{verdict}; {len(report['rules'])} rules"],
+                    tables=[table] if rows else [], rows=messages)  # fmt: skip
+
+
+def _value(message: dict[str, Any]) -> Any:
+    (target, *_) = message["targets"]
+    return target["value"] if target["reason"] is None else target["reason"]
+
+
 def budget_table(rows: list[dict[str, Any]]) -> Table:
     columns = [
-        Column("engine"), Column("objective"), Column("requests", numeric=True),
+        Column("engine"), Column("objective"), Column("counted", numeric=True),
         Column("missed", numeric=True), Column("spent", percent, numeric=True),
         Column("pace", numeric=True), Column("gone in", numeric=True),
     ]  # fmt: skip
     cells = [
-        [row["engine"], promise(row), row["requests"], row["missed"], row["spent"],
+        [row["engine"], promise(row), *_counted(row), row["spent"],
          times(row["pace"]), gone(row)]
         for row in rows
     ]  # fmt: skip
     return Table("Budgets", columns, cells)
+
+
+def _counted(row: dict[str, Any]) -> tuple[Any, Any]:
+    """Of how much how much was missed."""
+    if row["unit"] == "seconds":
+        return words(row["total"]), words(row["missed"])
+    return row["total"], row["missed"]
 
 
 def promise(row: dict[str, Any]) -> str:

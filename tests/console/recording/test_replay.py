@@ -183,7 +183,7 @@ def test_the_line_of_a_replay_fits(width):
 
 
 def test_a_source_that_fell_silent_falls_silent_again(tmp_path):
-    from console.bridge import aged
+    from engine.observing.watchable import aged
 
     path = tmp_path / "a.everec"
     record(path, 20, "dead")

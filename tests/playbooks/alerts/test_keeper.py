@@ -251,3 +251,51 @@ def test_a_cause_that_a_diagnosis_finds_is_told_once(tmp_path):
 def test_a_cause_that_there_is_not_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"alerts.toml:10: .*did you mean 'kv_bound'"):
         alerts(tmp_path, STATES.replace("causes.kv_bound", "causes.kv_bond"))
+
+
+GROWTH = """
+[[rules]]
+name = "preempting"
+field = "batch.preemptions_total"
+above = 30
+clears = 10
+change = "1m"
+"""
+
+
+def test_growth_begins_as_soon_as_it_is_more_and_ends_by_what_came_since_the_cure(tmp_path):
+    """One a second for ten minutes: 30 are more than a minute may have; half a minute of none ends
+    it, long before the last minute is empty."""
+    keeper = Keeper(alerts(tmp_path, GROWTH))
+    course = [seen(preempted=0)] * 100 + [seen(preempted=n) for n in range(600)]
+    course += [seen(preempted=600)] * 200
+    assert told(keeper, course) == [
+        (136.0, "preempting", "firing"), (730.0, "preempting", "recovered"),
+    ]  # fmt: skip
+
+
+def test_a_burst_is_told_once_and_so_is_each_that_follows(tmp_path):
+    keeper = Keeper(alerts(tmp_path, GROWTH))
+    course = [seen(preempted=40 * (n // 200)) for n in range(800)]
+    assert [what[2] for what in told(keeper, course)] == ["firing", "recovered"] * 3
+
+
+def test_growth_that_is_too_small_needs_the_whole_window(tmp_path):
+    """No progress is told once a whole window was seen: the first seconds say nothing."""
+    rule = GROWTH.replace("above = 30\nclears = 10", "below = 30").replace("1m", "20s")
+    keeper = Keeper(alerts(tmp_path, rule))
+    course = [seen(preempted=5 * n) for n in range(30)] + [seen(preempted=150)] * 60
+    course += [seen(preempted=150 + 5 * n) for n in range(60)]
+    assert [what[2] for what in told(keeper, course)] == ["firing", "recovered"]
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["slept", "set back"])
+def test_a_clock_that_jumps_makes_nothing_last(keeper, jump):
+    """Seen at 10 s before a sleep and right after it: that is not an hour, nor half a minute."""
+    found = [message for now in range(20) for message in keeper.look({"a": seen(80)}, float(now))]
+    for now in range(20, 45):
+        found += keeper.look({"a": seen(80)}, now + jump)
+    assert found == []
+    for now in range(45, 60):
+        found += keeper.look({"a": seen(80)}, now + jump)
+    assert [one.state for one in found] == ["firing"]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
+import os
+import signal
 import sys
 import threading
+import time
 from collections import deque
 
-import httpx
 import pytest
 
 from engine.snapshot import QueueState, Snapshot
+from playbooks.alerts.command import Command
 from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.file import load
 from playbooks.alerts.keeper import FIRING, RECOVERED, Affected, Message
 from playbooks.alerts.watchkeeper import Watchkeeper, state_path
-from playbooks.alerts.ways import (
-    SIGNATURE,
-    Alertmanager,
-    Bell,
-    Command,
-    Way,
-    Webhook,
-    sample,
-)
+from playbooks.alerts.ways import Bell, Way, close_all, sample
 from playbooks.optlog import OptLog
+from vllm_stub import alive
 from waiting import CEILING_S, until
 
 
@@ -83,7 +77,10 @@ def test_a_way_that_hangs_delays_no_other_one():
 
 
 def test_what_could_not_be_delivered_is_named():
-    one = way(Flaky(*[NotDelivered("down")] * 10_000))
+    def down(message, repeat):
+        raise NotDelivered("down")
+
+    one = way(down)
     one.put(message(7))
     assert [left.id for left in one.close(0.3)] == ["id-7"]
     assert one.problem == "down"
@@ -141,67 +138,6 @@ def test_a_command_that_fails(argv, words, unsure):
     assert error.value.unsure is unsure
 
 
-def answering(handler) -> httpx.MockTransport:
-    return httpx.MockTransport(handler)
-
-
-def test_a_webhook_is_signed_and_names_its_message():
-    seen: list[httpx.Request] = []
-
-    def handler(request):
-        seen.append(request)
-        return httpx.Response(204)
-
-    Webhook("http://hook/x", "secret", 5.0, answering(handler))(message(4), False)
-    (request,) = seen
-    when, _, signature = request.headers[SIGNATURE].partition(",v1=")
-    body = f"{when.removeprefix('t=')}.".encode() + request.content
-    assert signature == hmac.new(b"secret", body, hashlib.sha256).hexdigest()
-    assert request.headers["idempotency-key"] == "id-4"
-    assert json.loads(request.content)["rule"] == "queue"
-
-
-def refuse(request):
-    raise httpx.ConnectError("refused")
-
-
-def hang(request):
-    raise httpx.ReadTimeout("too long")
-
-
-@pytest.mark.parametrize(
-    ("handler", "words", "unsure"),
-    [
-        (lambda _: httpx.Response(500), "answers 500", True),
-        (lambda _: httpx.Response(404), "answers 404", False),
-        (lambda _: httpx.Response(302, headers={"location": "http://b/"}), "http://b/", False),
-        (refuse, "nobody answers", False),
-        (hang, "ReadTimeout", True),
-    ],
-)
-def test_a_webhook_that_does_not_take_it(handler, words, unsure):
-    with pytest.raises(NotDelivered, match=words) as error:
-        Webhook("http://hook/x", "", 5.0, answering(handler))(message(), False)
-    assert error.value.unsure is unsure
-
-
-def test_alertmanager_gets_one_alert_a_target_and_its_end():
-    seen = []
-
-    def handler(request):
-        seen.append((str(request.url), json.loads(request.content)))
-        return httpx.Response(200)
-
-    to = Alertmanager("http://am:9093/", "", 5.0, answering(handler))
-    to(message(), False)
-    to(message(state=RECOVERED), False)
-    (url, (onset,)), (_, (end,)) = seen
-    assert url == "http://am:9093/api/v2/alerts"
-    assert onset["labels"] == end["labels"]
-    assert onset["startsAt"] == "1970-01-01T00:16:40Z" and "endsAt" in end
-    assert onset["annotations"]["summary"] == "queue.waiting above 50"
-
-
 def test_a_test_says_that_it_is_one():
     assert sample(5.0).id == "test-5" and "test" in sample(5.0).line
 
@@ -233,3 +169,75 @@ def test_the_watchkeeper_sends_writes_down_and_shows(tmp_path, monkeypatch):
     assert [got[1] for got in send.got] == [True, False]
     titles = [record.title for record in OptLog().read().records]
     assert titles == ["Alert firing: queue", "Alert recovered: queue"]
+
+
+def test_what_is_refused_for_what_it_is_waits_behind_the_others():
+    got: list[tuple[str, bool]] = []
+
+    def choosy(message, repeat):
+        if message.id == "id-0" and len(got) < 2:
+            raise NotDelivered("answers 400: too long", refused=True)
+        got.append((message.id, repeat))
+
+    one = way(choosy)
+    for number in range(3):
+        one.put(message(number))
+    assert one.close(CEILING_S) == []
+    assert [name for name, _ in got] == ["id-1", "id-2", "id-0"]
+
+
+def test_a_way_that_is_down_keeps_its_order_and_waits_as_it_is_asked():
+    tries: list[tuple[str, float]] = []
+
+    def busy(message, repeat):
+        tries.append((message.id, time.monotonic()))
+        if len(tries) == 1:
+            raise NotDelivered("answers 429", wait_s=0.2)
+
+    one = Way("test", busy, waits=(0.0,))
+    one.put(message(0))
+    one.put(message(1))
+    until(lambda: len(tries) == 3)
+    assert [name for name, _ in tries] == ["id-0", "id-0", "id-1"]
+    assert tries[1][1] - tries[0][1] >= 0.2
+    one.close(CEILING_S)
+
+
+def test_ways_that_hang_are_closed_at_the_same_time():
+    stuck = threading.Event()
+    ways = [way(lambda message, repeat: stuck.wait(CEILING_S) and None) for _ in range(100)]
+    for one in ways:
+        one.put(message(3))
+    began = time.monotonic()
+    left = close_all(ways, 0.3)
+    assert [[m.id for m in those] for those in left] == [["id-3"]] * 100
+    assert time.monotonic() - began < 100 * 0.3
+    stuck.set()
+
+
+def test_what_wants_to_be_said_again_is(monkeypatch):
+    monkeypatch.setattr("playbooks.alerts.ways.AGAIN_S", 0.02)
+    said = []
+
+    def again():
+        said.append(1)
+        raise NotDelivered("down")  # it is said again all the same
+
+    one = Way("test", Flaky(), waits=(0.0,), again=again)
+    until(lambda: len(said) > 2)
+    one.put(message(1))
+    assert one.close(CEILING_S) == [] and one.delivered == 1
+
+
+def test_what_a_command_leaves_in_the_background_holds_up_nothing(tmp_path):
+    """It has its output open still, and is done all the same."""
+    pid = tmp_path / "pid"
+    Command(["sh", "-c", f"sleep 60 & echo $! > {pid}"], CEILING_S)(message(), False)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
+    pid = tmp_path / "pid"
+    with pytest.raises(NotDelivered, match="longer than 3 s"):
+        Command(["sh", "-c", f"sleep 60 & echo $! > {pid}; wait"], 3.0)(message(), False)
+    until(lambda: not alive(int(pid.read_text())))
