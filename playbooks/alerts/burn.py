@@ -13,7 +13,7 @@ from engine.observing.objectives import REACHABLE, Objective
 from playbooks.alerts.fields import OBJECTIVES, budgets_reading
 from playbooks.alerts.file import AlertsFile, Rule
 from playbooks.objectives.budget import ENDED, FAST, RATES, SLOW
-from playbooks.objectives.file import Objectives
+from playbooks.objectives.file import NAMES, Objectives
 from playbooks.steps.durations import words
 
 MOST = 0.5
@@ -24,6 +24,12 @@ def with_burn_rules(alerts: AlertsFile, objectives: Objectives) -> AlertsFile:
     own = {rule.name for rule in alerts.rules}
     added = (rule for one in objectives.each for rule in _rules(one, objectives.window_s))
     return replace(alerts, rules=(*alerts.rules, *(rule for rule in added if rule.name not in own)))
+
+
+def comes_with_objectives(rule: str) -> bool:
+    """A rule by its name."""
+    name, _, rest = rule.partition(" ")
+    return name in NAMES and rest.partition(" ")[0] in ("missed", "budget")
 
 
 def _rules(objective: Objective, window_s: float) -> Iterator[Rule]:

@@ -9,7 +9,7 @@ numbers that it showed last are not those of now.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -102,15 +102,19 @@ class Episode:
 
 
 class Keeper:
-    """`look` as often as engines are looked at; what comes back is to be sent."""
+    """`look` as often as engines are looked at; what comes back is to be sent.
 
-    def __init__(self, alerts: AlertsFile) -> None:
+    `before`: what fired when another keeper of these rules ended, as its `to_plain` said it.
+    """
+
+    def __init__(self, alerts: AlertsFile, before: Iterable[Mapping[str, Any]] = ()) -> None:
         self._alerts = alerts
         self._rules = {
             of: [rule for rule in alerts.rules if rule.of == of]
             for of in (STATE, SNAPSHOT, CAUSES, OBJECTIVES)
         }
         self._diagnoses: dict[str, Diagnosis] = {}
+        self._before = {(one["rule"], one["target"]): one for one in before}
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._open: dict[tuple[str, str], list[Affected]] = {}
         """Of messages that wait for others of their rule: (rule, state) → targets."""
@@ -136,14 +140,15 @@ class Keeper:
             self._each(OBJECTIVES, name, budgets or None, now)
         return self._due(now)
 
-    def firing(self) -> list[tuple[str, str, float]]:
-        """(rule, target, since), the oldest first."""
-        found = [(*key, one.onset) for key, one in self._episodes.items() if one.firing]
-        return sorted(found, key=lambda one: one[2])
-
     def to_plain(self) -> list[dict[str, Any]]:
-        """`firing`, for a file or a report."""
-        return [{"rule": rule, "target": target, "since": at} for rule, target, at in self.firing()]
+        """What fires, the oldest first: rule, target, since when, and whether it was told."""
+        firing = sorted(
+            (one.onset, *key, one.told) for key, one in self._episodes.items() if one.firing
+        )
+        return [
+            {"rule": rule, "target": target, "since": since, "told": told}
+            for since, rule, target, told in firing
+        ]
 
     def close(self, now: float) -> list[Message]:
         """What still waits for others."""
@@ -163,7 +168,7 @@ class Keeper:
         """Whether the engine's numbers are those of now; its silence is an alert of its own."""
         source = snapshot.source
         live = source.state is SourceState.LIVE
-        episode = self._episodes.setdefault((SOURCE, name), Episode())
+        episode = self._episode(SOURCE, name)
         if not live:
             episode.reason = source.reason or source.state.value.replace("_", " ")
         turned = episode.turn(episode.firing == live, now, self._alerts.source_s)
@@ -186,7 +191,7 @@ class Keeper:
                 episode.forget()
 
     def _rule(self, rule: Rule, name: str, value: float | None, now: float) -> None:
-        episode = self._episodes.setdefault((rule.name, name), Episode())
+        episode = self._episode(rule.name, name)
         if value is not None and rule.change_s is not None:
             value = _grown(rule, episode, value, now)
         if value is None:
@@ -202,6 +207,14 @@ class Keeper:
             if episode.growth is not None:
                 episode.growth.over()
         self._tell(rule.name, name, episode, turned, now)
+
+    def _episode(self, rule: str, name: str) -> Episode:
+        if (rule, name) not in self._episodes:
+            episode = self._episodes[rule, name] = Episode()
+            if (before := self._before.get((rule, name))) is not None:
+                episode.firing, episode.told = True, before["told"]
+                episode.onset = before["since"]
+        return self._episodes[rule, name]
 
     # --- messages -----------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
 from engine.snapshot import Event, Snapshot, SourceState
+from playbooks.alerts.burn import comes_with_objectives
 from playbooks.alerts.file import AlertsFile
 from playbooks.alerts.keeper import FIRING, Keeper, Message
 from playbooks.alerts.silences import Silences
@@ -37,6 +38,29 @@ def state_path() -> Path:
     return user_folder() / "alerts.json"
 
 
+def kept_state() -> Mapping[str, Any]:
+    """What the last watchkeeper of this user kept; nothing where there was none."""
+    try:
+        found = json.loads(state_path().read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _fired_before(rules: Path) -> list[Mapping[str, Any]]:
+    """When a watchkeeper with this file ended: it is not told again, and its end is told."""
+    state = kept_state()
+    firing = state.get("firing") if state.get("file") == str(rules.resolve()) else None
+    return [one for one in firing if _is_firing(one)] if isinstance(firing, list) else []
+
+
+def _is_firing(one: Any) -> bool:
+    if not isinstance(one, dict):
+        return False
+    texts = all(isinstance(one.get(key), str) for key in ("rule", "target"))
+    return texts and isinstance(one.get("since"), int | float) and isinstance(one.get("told"), bool)
+
+
 class Watchkeeper:
     """`targets` gives the newest Snapshot of each engine; `tell` hears of every message.
 
@@ -54,7 +78,7 @@ class Watchkeeper:
         book: Book | None = None,
         services: Services | None = None,
     ) -> None:
-        self.keeper = None if alerts is None else Keeper(alerts)
+        self.keeper = None if alerts is None else Keeper(alerts, _fired_before(alerts.path))
         self.ways, self.book, self._services = list(ways), book, services
         self._saved = 0.0
         """When the book was, Unix s."""
@@ -64,6 +88,7 @@ class Watchkeeper:
         self._rules = [
             {"name": one.name, "words": one.words, "text": one.text, "severity": one.severity}
             for one in (alerts.rules if alerts is not None else ())
+            if not comes_with_objectives(one.name)
         ]
         self.targets, self._tell = targets, tell
         self._silences = silences or Silences()
@@ -149,7 +174,7 @@ class Watchkeeper:
         state: dict[str, Any] = {
             "schema": 1,
             "kind": "alerts",
-            "file": str(self._file),
+            "file": None if self._file is None else str(self._file.resolve()),
             "targets": {name: one.source.state.value for name, one in sorted(targets.items())},
             "rules": self._rules,
             "firing": keeper.to_plain(),

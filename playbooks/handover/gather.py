@@ -7,7 +7,8 @@ from typing import Any
 
 from engine.snapshot import Snapshot
 from playbooks.alerts.silences import Silences
-from playbooks.handover.page import handover, kept_watch
+from playbooks.alerts.watchkeeper import kept_state
+from playbooks.handover.page import handover
 from playbooks.objectives.budget import Budget
 from playbooks.optlog import OptLog
 from playbooks.reports import results
@@ -25,7 +26,7 @@ def gathered(
         log.read().records,
         since,
         now,
-        watch=kept_watch(),
+        watch=kept_state(),
         engines=engines,
         budgets=budgets,
         silences=Silences().read(),

@@ -3,14 +3,13 @@ come, and what to do if."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from engine.snapshot import Snapshot
+from playbooks.alerts.burn import comes_with_objectives
 from playbooks.alerts.silences import Silence
-from playbooks.alerts.watchkeeper import state_path
 from playbooks.handover.incidents import Incident, change_of, incidents, is_alert, when
 from playbooks.objectives.budget import Budget
 from playbooks.optlog.byhand import user
@@ -21,6 +20,9 @@ from playbooks.reports.document import text_of
 Report = dict[str, Any]
 SCHEMA = 1
 LOOK = "evewatch watch --once URL says why; evewatch explain --help lists symptoms"
+SEARCH = (
+    "evewatch explain lists symptoms and causes; evewatch check quick_check measures which it is"
+)
 CHECKLISTS_S = 14 * 86_400.0
 """A list that was signed off longer ago is no longer open work."""
 
@@ -65,15 +67,6 @@ def handover(
         "remedies": _remedies(watch, happened, recent),
     }  # fmt: skip
     return report | {"verdict": _verdict(report)}
-
-
-def kept_watch() -> Mapping[str, Any]:
-    """What the last watchkeeper of this user kept; nothing where there was none."""
-    try:
-        found = json.loads(state_path().read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _engines(watch: Mapping[str, Any], seen: Mapping[str, Snapshot]) -> list[Report]:
@@ -147,9 +140,15 @@ def _forecast(report: Mapping[str, Any] | None) -> Report | None:
 def _remedies(
     watch: Mapping[str, Any], happened: Sequence[Incident], recent: Sequence[Record]
 ) -> list[Report]:
-    """What the rules say to do, and how what was changed is undone."""
+    """What the rules of one's own say to do, and how what was changed is undone."""
     told = [(rule["words"], rule["text"]) for rule in watch.get("rules", ()) if rule["text"]]
-    told += [(one.words, one.text) for one in happened if one.text != one.words]
+    told += [
+        (one.words, one.text)
+        for one in happened
+        if one.text != one.words and not comes_with_objectives(one.rule)
+    ]
+    if any(comes_with_objectives(one.rule) for one in happened):
+        told.append(("an objective is missed, or its budget goes too fast", SEARCH))
     told += [(f"“{r.title}” does harm", r.rollback) for r in recent if r.what and r.rollback]
     told.append(("an engine does not answer, or its numbers are old", LOOK))
     return [{"if": words, "then": text} for words, text in dict.fromkeys(told)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from playbooks.reports.document import Column, Document, Facts, Table, duration, percent
@@ -11,6 +12,8 @@ from playbooks.reports.documents.alerts import budget_table
 from playbooks.steps.durations import words
 
 Report = dict[str, Any]
+APART_S = 120.0
+MOST_TOLD = 8
 
 
 def handover_document(report: Report) -> Document:
@@ -31,6 +34,33 @@ def handover_document(report: Report) -> Document:
 def _lead(report: Report) -> Iterator[str]:
     happened, changed = _happened(report["incidents"]), _changed(len(report["changes"]))
     yield f"{happened}; {changed}. By {report['by'] or 'nobody known'}."
+    yield from (_told(several) for several in _together(report["incidents"])[:MOST_TOLD])
+
+
+def _together(alerts: list[Report]) -> list[list[Report]]:
+    """Those of one target that overlap, or nearly, are one thing that happened."""
+    found: list[list[Report]] = []
+    for one in alerts:
+        for several in found:
+            end = max(inf if a["ended"] is None else a["ended"] for a in several)
+            if several[0]["target"] == one["target"] and one["began"] <= end + APART_S:
+                several.append(one)
+                break
+        else:
+            found.append([one])
+    return found
+
+
+def _told(several: list[Report]) -> str:
+    """When, how long, where, what fired, and what was done."""
+    began, target = _at(several[0]["began"]), several[0]["target"]
+    last = max(several, key=lambda one: inf if one["ended"] is None else one["ended"])
+    lasted = _lasted(last | {"began": several[0]["began"]})
+    rules = ", ".join(dict.fromkeys(one["rule"] for one in several))
+    done = "; ".join(dict.fromkeys(deed for one in several for deed in one["done"]))
+    if not done:
+        return f"{began}, {lasted}, {target}: {rules}. Nothing is written down of it."
+    return f"{began}, {lasted}, {target}: {rules}. Done: {done}."
 
 
 def _happened(alerts: list[Report]) -> str:
@@ -78,8 +108,12 @@ def _lasted(one: Report) -> str:
 
 
 def _what(one: Report) -> str:
-    value = "" if one["value"] is None else f", {one['value']:g}"
+    value = "" if one["value"] is None else f", {_short(one['value'])}"
     return f"{one['reason'] or one['words']}{value}"
+
+
+def _short(value: float) -> str:
+    return f"{value:g}" if value == int(value) else f"{value:.3g}"
 
 
 def _changes(report: Report) -> Table:

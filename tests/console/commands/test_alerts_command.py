@@ -11,6 +11,7 @@ from console.commands.alerting import keeping
 from console.commands.settings import alerts_file, engine_config
 from engine.errors import ConfigError
 from playbooks.optlog import OptLog
+from report_schemas import violations
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,7 @@ def test_a_file_without_ways_tells_nobody(tmp_path):
 def test_a_silence_is_kept_shown_and_logged():
     assert "is silent until" in run("silence", "queue*", "--for", "2h", "--reason", "test").stdout
     shown = json.loads(run("show", "--json").stdout)
+    assert violations(shown, "alerts") == []
     (one,) = shown["silences"]
     assert (one["rule"], one["target"], one["reason"]) == ("queue*", "*", "test")
     assert OptLog().read().records[-1].title == "Alert silence: queue*"

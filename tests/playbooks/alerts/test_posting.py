@@ -18,6 +18,7 @@ import pytest
 from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.keeper import FIRING, RECOVERED, Affected, Message
 from playbooks.alerts.posting import SIGNATURE, STANDS_S, Alertmanager, Webhook
+from report_schemas import violations
 
 
 def message(number: int = 0, severity: str = "critical", state: str = FIRING) -> Message:
@@ -43,7 +44,8 @@ def test_a_webhook_is_signed_and_names_its_message():
     body = f"{when.removeprefix('t=')}.".encode() + request.content
     assert signature == hmac.new(b"secret", body, hashlib.sha256).hexdigest()
     assert request.headers["idempotency-key"] == "id-4"
-    assert json.loads(request.content)["rule"] == "queue"
+    sent = json.loads(request.content)
+    assert sent["rule"] == "queue" and violations(sent, "alert") == []
 
 
 def refuse(request):

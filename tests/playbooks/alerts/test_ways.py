@@ -12,11 +12,12 @@ from collections import deque
 
 import pytest
 
-from engine.snapshot import QueueState, Snapshot
+from engine.snapshot import KvState, QueueState, Snapshot
 from playbooks.alerts.command import Command
 from playbooks.alerts.delivery import NotDelivered
 from playbooks.alerts.file import load
 from playbooks.alerts.keeper import FIRING, RECOVERED, Affected, Message
+from playbooks.alerts.silences import Silence, Silences
 from playbooks.alerts.watchkeeper import Watchkeeper, state_path
 from playbooks.alerts.ways import Bell, Way, close_all, sample
 from playbooks.optlog import OptLog
@@ -159,7 +160,7 @@ def test_the_watchkeeper_sends_writes_down_and_shows(tmp_path, monkeypatch):
     until(lambda: len(send.got) == 1)
     keeper.look(10.0)
     shown = json.loads(state_path().read_text())
-    assert shown["firing"] == [{"rule": "queue", "target": "a", "since": 0.0}]
+    assert shown["firing"] == [{"rule": "queue", "target": "a", "since": 0.0, "told": True}]
     assert shown["ways"][0]["delivered"] == 1
     waiting[0] = 0
     for now in range(11, 20):
@@ -241,3 +242,35 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
     with pytest.raises(NotDelivered, match="longer than 3 s"):
         Command(["sh", "-c", f"sleep 60 & echo $! > {pid}; wait"], 3.0)(message(), False)
     until(lambda: not alive(int(pid.read_text())))
+
+
+def test_a_watchkeeper_that_starts_again_tells_nothing_twice_and_ends_what_it_finds(
+    tmp_path, monkeypatch
+):
+    """Its process was ended, by whatever; what fired then may have been told or been silenced."""
+    monkeypatch.setenv("EVEWATCH_HOME", str(tmp_path / "home"))
+    path = tmp_path / "a.toml"
+    path.write_text(
+        'group = "1s"\n[[rules]]\nname = "queue"\nfield = "queue.waiting"\nabove = 5\n'
+        'lasts = "2s"\n[[rules]]\nname = "kv"\nfield = "kv.usage"\nabove = 0.9\nlasts = "2s"\n'
+    )
+    waiting, silences = [9], Silences(tmp_path / "silences.json")
+    silences.add(Silence("kv", "*", 60.0, "we know"), now=0.0)
+
+    def begun() -> Watchkeeper:
+        def seen():
+            return {"a": Snapshot(queue=QueueState(waiting[0]), kv=KvState(usage=0.95))}
+
+        return Watchkeeper(load(path, {}), (), seen, silences=silences)
+
+    def told(keeper: Watchkeeper, *span: int) -> list[tuple[str, str]]:
+        looks = [keeper.look(float(now)) for now in range(*span)]
+        return [(one.rule, one.state) for several in looks for one in several]
+
+    assert told(begun(), 0, 20) == [("queue", FIRING)]
+    again = begun()
+    assert told(again, 30, 50) == []
+    waiting[0] = 0
+    assert told(again, 50, 70) == [("queue", RECOVERED), ("kv", FIRING)]
+    state_path().write_text('{"file": 3, "firing": [{"rule": 1}, 7]}')
+    assert told(begun(), 80, 100) == [("kv", FIRING)]

@@ -15,14 +15,16 @@ from engine.observing.objectives import Objective
 from engine.snapshot import ObjectiveCount, QueueState, Snapshot
 from playbooks.alerts.file import load
 from playbooks.alerts.keeper import FIRING, RECOVERED, Affected, Message
-from playbooks.alerts.watchkeeper import Watchkeeper, record_of
+from playbooks.alerts.watchkeeper import Watchkeeper, kept_state, record_of
 from playbooks.handover.incidents import incidents
-from playbooks.handover.page import handover, kept_watch
+from playbooks.handover.page import handover
 from playbooks.objectives.budget import budgets
 from playbooks.objectives.course import Course
 from playbooks.objectives.file import Objectives
 from playbooks.optlog import Change, LogEffect, OptLog, Record
+from playbooks.reports.documents import document
 from playbooks.reports.formats import as_html, as_markdown
+from report_schemas import violations
 
 EVENING = datetime(2026, 12, 24, 20, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -144,14 +146,14 @@ def test_what_a_watchkeeper_saw_is_on_the_page(home):
     now = datetime.now(UTC).timestamp()
     for second in range(10):
         keeper.look(now - 10 + second)
-    assert [one["rule"] for one in kept_watch()["firing"]] == ["q"]
+    assert [one["rule"] for one in kept_state()["firing"]] == ["q"]
     done = CliRunner().invoke(app, ["log", "handover", "--out", str(home / "page.html"), "--json"])
     report = json.loads(done.stdout)
     assert report["verdict"].startswith("1 firing: q at a") and report["incidents"][0]["open"]
     assert {"if": "queue.waiting above 5", "then": "add one"} in report["remedies"]
     assert "q fires at a since" in (home / "page.html").read_text()
     keeper.stop(0.1)
-    assert kept_watch()["ended"] is not None
+    assert kept_state()["ended"] is not None
     assert OptLog().read().records
 
 
@@ -159,3 +161,26 @@ def test_what_a_watchkeeper_saw_is_on_the_page(home):
 def test_since_must_be_a_time_that_was(home, since, words):
     with pytest.raises(ConfigError, match=words):
         raise CliRunner().invoke(app, ["log", "handover", "--since", since]).exception  # type: ignore[misc]
+
+
+def test_alerts_that_overlap_at_a_target_are_told_as_one_thing_that_happened():
+    records = [
+        alert(7.0, FIRING), alert(7.05, FIRING, rule="ttft budget fast"), at(7.2, CAP),
+        alert(7.4, RECOVERED, rule="ttft budget fast"), alert(7.5, RECOVERED),
+        alert(9.0, FIRING, rule="source"), alert(9.1, RECOVERED, rule="source"),
+    ]  # fmt: skip
+    report = page(records, watch={"firing": []})
+    lead = document(report).lead
+    assert "3 alerts in this time" in lead[1] and len(lead) == 4
+    assert "30 min, chat: queue, ttft budget fast. Done:" in lead[2] and "(anna)" in lead[2]
+    assert lead[3].endswith("6 min, chat: source. Nothing is written down of it.")
+    told = [one["if"] for one in report["remedies"]]
+    assert told.count("an objective is missed, or its budget goes too fast") == 1
+
+
+def test_the_page_is_as_its_schema_says():
+    watch = {"firing": [{"rule": "q", "target": "a", "since": EVENING, "told": True}], "rules": [],
+             "ended": None, "targets": {"a": "live"}}  # fmt: skip
+    seen = {"a": Snapshot(queue=QueueState(waiting=3))}
+    for report in (page(), page(watch=watch, budgets=spent(), engines=seen), page([], watch=watch)):
+        assert violations(report, "handover") == []
