@@ -19,10 +19,13 @@ from playbooks.alerts.causes import Causes, Diagnosis
 from playbooks.alerts.fields import OBJECTIVES
 from playbooks.alerts.file import SNAPSHOT, SOURCE, STATE, AlertsFile, Rule
 from playbooks.alerts.growth import Growth
+from playbooks.alerts.outage import Outage
 from playbooks.alerts.silences import Silence, silenced
 from playbooks.objectives.budget import Budget
 
 FIRING, RECOVERED = "firing", "recovered"
+FLAPS = 4.0
+"""An engine that is silent for a quarter of the time does not answer."""
 GAP_S = 120.0
 """Looks that lie farther apart, or go back in time, see nothing last: the machine slept, or its
 clock was set."""
@@ -114,6 +117,7 @@ class Keeper:
             for of in (STATE, SNAPSHOT, CAUSES, OBJECTIVES)
         }
         self._diagnoses: dict[str, Diagnosis] = {}
+        self._outages: dict[str, Outage] = {}
         self._before = {(one["rule"], one["target"]): one for one in before}
         self._episodes: dict[tuple[str, str], Episode] = {}
         self._open: dict[tuple[str, str], list[Affected]] = {}
@@ -160,6 +164,8 @@ class Keeper:
                 episode.forget()
             for diagnosis in self._diagnoses.values():
                 diagnosis.forget()
+            for outage in self._outages.values():
+                outage.forget()
         self._looked = now
 
     # --- rules --------------------------------------------------------------------------
@@ -171,9 +177,20 @@ class Keeper:
         episode = self._episode(SOURCE, name)
         if not live:
             episode.reason = source.reason or source.state.value.replace("_", " ")
-        turned = episode.turn(episode.firing == live, now, self._alerts.source_s)
+        outage, lasts = self._outage(name), self._alerts.source_s
+        outage.look(live, now)
+        if episode.firing:
+            turned = episode.turn(live, now, lasts)
+        else:
+            episode.since = outage.since
+            turned = episode.turn(outage.seconds >= lasts, now, lasts)
+        if turned:
+            outage.forget()
         self._tell(SOURCE, name, episode, turned, now)
         return live
+
+    def _outage(self, name: str) -> Outage:
+        return self._outages.setdefault(name, Outage(FLAPS * self._alerts.source_s))
 
     def _causes(self, name: str, snapshot: Snapshot, live: bool, now: float) -> Causes | None:
         diagnosis = self._diagnoses.setdefault(name, Diagnosis())

@@ -99,6 +99,19 @@ def test_a_source_that_flaps_is_one_alert(keeper):
     assert [what[1] for what in told(keeper, course)] == ["source", "source"]
 
 
+@pytest.mark.parametrize(("answers", "alerts"), [(2, 1), (3, 1), (10, 0)])
+def test_one_that_answers_now_and_then_is_one_alert(keeper, answers, alerts):
+    """Every so many looks one is answered (2, 3), or one is not (10)."""
+
+    def state(n: int) -> str:
+        return "live" if (n % answers == 0) == (answers < 10) else "unreachable"
+
+    course = [seen()] * 60 + [seen(state=state(n)) for n in range(600)] + [seen()] * 60
+    assert [what[1:] for what in told(keeper, course)] == [
+        ("source", "firing"), ("source", "recovered"),
+    ][: 2 * alerts]  # fmt: skip
+
+
 def test_time_without_numbers_counts_neither_way(keeper):
     """Twenty seconds of a breach, ten minutes of nothing, and ten seconds more: not thirty."""
     course = [seen(80)] * 20 + [seen(state="unreachable")] * 600 + [seen(80)] * 29 + [seen(0)] * 60
