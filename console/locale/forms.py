@@ -20,7 +20,7 @@ _NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
 _SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
 _COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
 """A number of what has a name: "3 pass"."""
-_VALUE = re.compile(rf"(.*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
+_VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
 """A label and its value: "load 89 %"."""
 _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
 """What joins several texts to one, and how the other language joins them."""
@@ -29,8 +29,17 @@ DEPTH = 4
 """Texts in places of texts."""
 MOST_KNOWN = 20_000
 """Texts that are remembered."""
-SURE = 12
+SURE = 10
 """Letters from which a form is taken though a place of it holds prose that is not known."""
+SURE_OF_END = 6
+"""The same where only what stands behind its last colon is not known."""
+NAMES = {"field", "flag", "hints", "key", "kinds", "known", "name", "names", "option"}
+"""Places of names. A name stays, though it be a word that a label has, too."""
+_NAME = re.compile(r"[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_]*)*")
+LITTLE = 4
+"""Letters below which a form open at both ends, "{rule} at {target}", holds single words."""
+_APART = re.compile(r"(?<=[一-鿿]) (?=[一-鿿])")
+"""A blank that stands beside what is not Chinese in another text of this form."""
 
 
 class Form:
@@ -44,6 +53,7 @@ class Form:
         self._literals = [_plain(literal) for literal in pieces[::3]]
         self.first = self._literals[0][:1]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
+        self.ends_with_words = bool(re.search(r": \{\w+\}$", msgid))
         self._said = [
             part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
         ]
@@ -58,9 +68,11 @@ class Form:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
+        open_ended = not (self._literals[0] or self._literals[-1] or self._numbers[0])
+        words = r"(\S+)" if open_ended and self.letters < LITTLE else "(.*?)"
         pattern = _either_case(self.first) + re.escape(self._literals[0][1:])
         for number, literal in zip(self._numbers, self._literals[1:], strict=True):
-            pattern += (f"({_NUMBER})" if number else "(.*?)") + re.escape(literal)
+            pattern += (f"({_NUMBER})" if number else words) + re.escape(literal)
         return re.compile(pattern, re.DOTALL)
 
     def match(self, text: str) -> dict[str, str] | None:
@@ -70,11 +82,12 @@ class Form:
 
     def say(self, values: Mapping[str, str]) -> str:
         """The translation with these values in its places."""
-        return "".join(
+        said = "".join(
             values[part] if at % 3 == 1 else part
             for at, part in enumerate(self._said)
             if at % 3 != 2
         )
+        return _APART.sub("", said)
 
 
 def _either_case(letter: str) -> str:
@@ -165,17 +178,29 @@ class Forms:
     def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
         """By the form that says most, of those whose places hold nothing but what is known."""
         for form, values in found:
-            said = {name: self._value(value, depth) for name, value in values.items()}
+            said = self._values(values, depth)
             if None not in said.values():
                 return form.say({name: text or "" for name, text in said.items()})
         return None
 
     def _surest(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
         """A place may hold the words of others: an error of the system, what a server answered."""
-        for form, values in found[:1]:
-            if form.letters >= SURE:
-                return form.say({n: self._value(v, depth) or v for n, v in values.items()})
+        for at, (form, values) in enumerate(found):
+            said = self._values(values, depth)
+            unknown = [name for name, text in said.items() if text is None]
+            at_its_end = form.ends_with_words and unknown == form.names[-1:]
+            enough = SURE_OF_END if at_its_end else SURE
+            if form.letters >= enough and (at_its_end or at == 0):
+                return form.say({n: values[n] if t is None else t for n, t in said.items()})
         return None
+
+    def _values(self, values: Mapping[str, str], depth: int) -> dict[str, str | None]:
+        return {
+            name: value
+            if name.rstrip("0123456789") in NAMES and _NAME.fullmatch(value)
+            else self._value(value, depth)
+            for name, value in values.items()
+        }
 
     def _value(self, value: str, depth: int) -> str | None:
         found = self.translate(value, depth - 1)
@@ -187,7 +212,9 @@ class Forms:
             at = text.find(sign)
             while at >= 0:
                 parts = text[:at], text[at + len(sign) :]
-                said = self.translate(parts[0], depth - 1), self.translate(parts[1], depth)
+                named = sign == ": " and _NAME.fullmatch(parts[0])
+                first = None if named else self.translate(parts[0], depth - 1)
+                said = first, self.translate(parts[1], depth)
                 known = [s or _wordless(part) for s, part in zip(said, parts, strict=True)]
                 if any(said) and None not in known:
                     return other.join(part or "" for part in known)

@@ -17,7 +17,7 @@ MOST = 24
 """Sentences of one expression; of what says more each part is a text of its own."""
 _NUMBER = re.compile(r"[-+ ,_.#\d]*[,bdeEfFgGn%]")
 _PADDED = re.compile(r".?[<>^=]")
-_COUNTING = {"len", "round", "int", "sum", "abs", "float"}
+_COUNTING = {"_rounded", "len", "round", "int", "sum", "abs", "float"}
 
 
 @dataclass(frozen=True)

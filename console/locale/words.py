@@ -42,6 +42,7 @@ OTHERS = (
     "No such file or directory", "Permission denied", "Is a directory", "Not a directory",
     "File exists", "No space left on device", "Connection refused", "Address already in use",
     "Read-only file system", "timed out", "Connection reset by peer", "Broken pipe",
+    "out of memory",
     "[Errno {n:n}] {error}: {path}", "[Errno {n:n}] {error}",
     # times
     "{n:n} min", "{n:n} h", "{n:n} d", "{n:n} d {clock}",

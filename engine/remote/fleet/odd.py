@@ -61,11 +61,11 @@ class Oddity:
 
     @property
     def text(self) -> str:
-        others = _short(self.low)
-        if _short(self.high) != others:
-            others += f"–{_short(self.high)}"
+        others = _rounded(self.low)
+        if _rounded(self.high) != others:
+            others += f"–{_rounded(self.high)}"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.metric} {_short(self.value)}{unit} (others {others}{unit})"
+        return f"{self.metric} {_rounded(self.value)}{unit} (others {others}{unit})"
 
 
 def odd_ones(snapshots: Mapping[str, Snapshot]) -> list[Oddity]:
@@ -105,5 +105,5 @@ def _percent(ratio: float | None) -> float | None:
     return None if ratio is None else ratio * 100
 
 
-def _short(value: float) -> str:
+def _rounded(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.1f}"

@@ -58,6 +58,8 @@ CASES = Forms(
         "nobody waits": "没有人等待",
         "Set it back": "改回去",
         "load": "负载",
+        "refused: {why}": "被拒绝：{why}",
+        "expected {what}, got {value}": "应为 {what}，实际为 {value}",
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
     }
 )
@@ -73,6 +75,10 @@ CASES = Forms(
         ("✓ pass", "✓ 通过"),
         ("3 pass", "3 通过"),
         ("load 89 %", "负载 89 %"),
+        ("load: nobody waits", "load：没有人等待"),  # a name
+        ("out of nobody knows what", None),  # not one thing of another
+        ("refused: nobody knows why", "被拒绝：nobody knows why"),  # words of others
+        ("expected the queue, got -1", "应为队列，实际为 -1"),
         ("the queue is full: nobody waits", "队列已满：没有人等待"),  # whole texts in places
         ("the kitchen is full: nobody waits", None),  # which nobody knows
         ("nobody waits; Set it back", "没有人等待；改回去"),
