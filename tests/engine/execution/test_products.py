@@ -125,10 +125,10 @@ def test_a_gpu_has_no_such_products(config, monkeypatch):
 
 
 def test_engines_share_weights_only_where_they_multiply_alike(config):
-    int8 = config.with_(compute="int8")
-    assert weights_of(config) == weights_of(config.with_(kv_format="fp16", outlier_columns=3))
-    others = (int8, int8.with_(outlier_columns=3), config.with_(weights="q8_0"))
-    assert len({weights_of(one) for one in (config, *others)}) == 4
+    floats, int8 = config.with_(compute="f32"), config.with_(compute="int8")
+    assert weights_of(floats) == weights_of(floats.with_(kv_format="fp16", outlier_columns=3))
+    others = (int8, int8.with_(outlier_columns=3), floats.with_(weights="q8_0"))
+    assert len({weights_of(one) for one in (floats, *others)}) == 4
 
 
 @pytest.mark.parametrize(("name", "value"), [("compute", "int4"), ("weights", "q4_0")])
