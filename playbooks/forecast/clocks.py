@@ -8,6 +8,9 @@ from zoneinfo import ZoneInfo
 
 from engine.errors import ConfigError
 
+YEARS = (1970, 2199)
+"""That a time may be of."""
+
 
 def zone_of(name: str) -> tzinfo:
     """A time zone by its name, like Europe/Berlin. Raises ConfigError."""
@@ -27,6 +30,8 @@ def by_the_clock(text: str, zone: tzinfo, after: float = -math.inf) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text[:40]!r} is no date of ISO 8601") from None
+    if not YEARS[0] <= moment.year <= YEARS[1]:
+        raise ValueError(f"{text} is not of the years {YEARS[0]} to {YEARS[1]}")
     if moment.tzinfo is not None:
         return moment.astimezone(zone)
     found = moment.replace(tzinfo=zone)

@@ -41,8 +41,10 @@ def make_outlook(
     `sizes` and `bursts` stand before those of the history. Raises ConfigError.
     """
     calendar = calendar or Calendar()
-    hours, end = history.hours(), history.end
-    start = start.astimezone(calendar.zone) if start else _next_midnight(end, calendar)
+    end = history.end
+    midnight = _next_midnight(end, calendar)
+    hours = history.hours(midnight.timestamp())
+    start = start.astimezone(calendar.zone) if start else midnight
     count = _count(start, days)
     lead = int((start - end) / timedelta(hours=1))
     if start < end:

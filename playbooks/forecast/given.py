@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.errors import ConfigError
-from playbooks.forecast.history.requests import EARLIEST, NO_CALENDAR
+from playbooks.forecast.history.history import EARLIEST
+from playbooks.forecast.history.requests import NO_CALENDAR
 from playbooks.forecast.traffic import Arrival
 from playbooks.load.traces import Trace
 

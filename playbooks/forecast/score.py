@@ -49,7 +49,7 @@ def score(report: Any, history: History) -> dict[str, Any]:
     """`report`: of a forecast; `history`: what came. Raises ConfigError when it is no forecast of
     a history, or they have no hour in common."""
     traffic = forecast_in(report)
-    came = history.hours()
+    came = history.hours(_begin(traffic["hours"][0]))
     known = [Hour(row, came.at(_middle(row))) for row in traffic["hours"]]
     hours = [hour for hour in known if not math.isnan(hour.came)]
     if not hours:
@@ -92,12 +92,12 @@ def _scenario_hours(report: dict[str, Any]) -> list[dict[str, Any]]:
 def newest_overlapping(reports: Iterable[Any], history: History) -> Any:
     """Of kept reports, the newest first: the first that has an hour in common with what came, or
     None."""
-    came = history.hours()
     for report in reports:
         try:
             traffic = forecast_in(report)
         except ConfigError:
             continue
+        came = history.hours(_begin(traffic["hours"][0]))
         if not all(math.isnan(came.at(_middle(row))) for row in traffic["hours"]):
             return report
     return None
@@ -137,8 +137,12 @@ def _key(name: str) -> str:
     return name.replace(" ", "_")
 
 
+def _begin(row: dict[str, Any]) -> float:
+    return datetime.fromisoformat(row["start"]).timestamp()
+
+
 def _middle(row: dict[str, Any]) -> float:
-    return datetime.fromisoformat(row["start"]).timestamp() + HOUR_S / 2
+    return _begin(row) + HOUR_S / 2
 
 
 def _method(name: str, hours: Sequence[Hour], key: str) -> dict[str, Any]:

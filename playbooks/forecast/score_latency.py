@@ -32,13 +32,14 @@ def score_latencies(hours: Sequence[dict[str, Any]], history: History) -> list[d
     median of how far its hours are off, as a share of what came, and how many were inside their
     interval."""
     found = []
+    first = _begin(hours[0]) if hours else 0.0
     for name, quantile in LATENCIES:
-        came = _by_hour(history, f"{name} {quantile}")
+        came = _by_hour(history, f"{name} {quantile}", first)
         pairs = [
             Pair(said, came[hour])
             for row in hours
             if (said := _said(row, name, quantile)) is not None
-            and (hour := _hour(datetime.fromisoformat(row["at"]).timestamp())) in came
+            and (hour := round((_begin(row) - first) / HOUR_S)) in came
         ]
         if pairs:
             found.append(
@@ -58,15 +59,14 @@ def _said(row: dict[str, Any], name: str, quantile: str) -> dict[str, float | No
     return None if not block or block.get("value") is None else block
 
 
-def _hour(moment: float) -> int:
-    """Which hour of UTC it is nearest to the begin of."""
-    return round(moment / HOUR_S)
+def _begin(row: dict[str, Any]) -> float:
+    return datetime.fromisoformat(row["at"]).timestamp()
 
 
-def _by_hour(history: History, metric: str) -> dict[int, float]:
-    """The median of what was seen in an hour."""
+def _by_hour(history: History, metric: str, first: float) -> dict[int, float]:
+    """The median of what was seen in each hour, counted from the one that begins at `first`."""
     seen: dict[int, list[float]] = {}
-    begin = history.start.timestamp() + history.slot_s / 2
+    begin = history.start.timestamp() + history.slot_s / 2 - first
     for slot, value in enumerate(history.latencies.get(metric, ())):
         if value:
             seen.setdefault(int((begin + slot * history.slot_s) // HOUR_S), []).append(value)

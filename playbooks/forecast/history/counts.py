@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.errors import ConfigError
 from playbooks.forecast.clocks import by_the_clock
-from playbooks.forecast.history.history import History
+from playbooks.forecast.history.history import EARLIEST, LATEST, History
 from playbooks.forecast.history.slots import Slots, put_together
 from playbooks.load.lines import lines_of
 
@@ -27,6 +27,9 @@ COUNTS = ("requests", "request", "count", "counts", "calls", "value", "total", "
 RATES = ("rate", "rps", "qps", "requestspersecond", "requestss", "requestspers")
 FORMS = "time,requests (also: count, calls, value; or rate, rps for requests/s)"
 _OFFSET = re.compile(r"(Z|UTC|GMT|[+-]\d\d:?\d\d)$")
+_DATE = re.compile(r"(19|20|21)\d{6}")
+_GROUPED = re.compile(r"\d{1,3}(\.\d{3})+")
+"""Thousands, where decimals have a comma."""
 MILLISECONDS = 1e11
 """Unix times from here on are in milliseconds."""
 
@@ -34,6 +37,7 @@ MILLISECONDS = 1e11
 @dataclass(frozen=True)
 class Columns:
     mark: str
+    count: int
     time: int
     value: int
     is_rate: bool
@@ -49,7 +53,7 @@ class Columns:
         value = next((i for i, name in enumerate(names) if name in COUNTS + RATES), None)
         if time is None or value is None:
             return None
-        return cls(mark, time, value, names[value] in RATES)
+        return cls(mark, len(names), time, value, names[value] in RATES)
 
 
 def read_counts(path: Path, zone: tzinfo) -> History:
@@ -73,6 +77,8 @@ class _Reader:
     def __init__(self, path: Path, columns: Columns, zone: tzinfo) -> None:
         self._path, self._columns, self._zone = path, columns, zone
         self._naive = False
+        self._grouped = ""
+        """A count that may have been meant as thousands."""
         self.moments: list[float] = []
         """Unix seconds."""
         self.values: list[float | None] = []
@@ -80,17 +86,16 @@ class _Reader:
 
     @property
     def assumptions(self) -> list[str]:
-        if not self._naive:
-            return []
-        return [f"times without an offset are by the clocks of {self._zone}"]
+        notes = []
+        if self._naive:
+            notes.append(f"times without an offset are by the clocks of {self._zone}")
+        if self._grouped:
+            value = float(self._grouped)
+            notes.append(f"{self._grouped!r} is taken as {value:g} requests, not as thousands")
+        return notes
 
     def take(self, number: int, line: str | None) -> None:
-        if line is None:
-            raise self._wrong(number, "cannot be read")
-        columns = self._columns
-        fields = next(csv.reader([line], delimiter=columns.mark), [])
-        if len(fields) <= max(columns.time, columns.value):
-            raise self._wrong(number, f"has {len(fields)} fields")
+        columns, fields = self._columns, self._fields(number, line)
         moment = self._moment(number, fields[columns.time].strip())
         if self.moments and moment <= self.moments[-1]:
             same = "the same time as" if moment == self.moments[-1] else "a time before that of"
@@ -99,14 +104,31 @@ class _Reader:
         self.values.append(self._value(number, fields[columns.value].strip()))
         self.lines.append(number)
 
+    def _fields(self, number: int, line: str | None) -> list[str]:
+        columns = self._columns
+        try:
+            fields = next(csv.reader([] if line is None else [line], delimiter=columns.mark))
+        except (csv.Error, StopIteration):
+            raise self._wrong(number, "cannot be read") from None
+        if len(fields) <= max(columns.time, columns.value) or any(fields[columns.count :]):
+            raise self._wrong(
+                number,
+                f"has {len(fields)} fields, the first line {columns.count}; numbers are written "
+                "like 1840 or 0.5",
+            )
+        return fields
+
     def _moment(self, number: int, text: str) -> float:
         try:
-            counted = float(text)
+            counted = math.nan if _DATE.fullmatch(text) else float(text)
         except ValueError:
+            counted = math.nan
+        if math.isnan(counted):
             return self._clock(number, text)
-        if not math.isfinite(counted):
-            raise self._wrong(number, f"time {text!r} is no time")
-        return counted / 1e3 if counted >= MILLISECONDS else counted
+        seconds = counted / 1e3 if counted >= MILLISECONDS else counted
+        if not EARLIEST <= seconds <= LATEST:
+            raise self._wrong(number, f"time {text!r} is no date and no time in Unix seconds")
+        return seconds
 
     def _clock(self, number: int, text: str) -> float:
         self._naive |= _OFFSET.search(text) is None
@@ -124,9 +146,11 @@ class _Reader:
         try:
             value = float(text)
         except ValueError:
-            raise self._wrong(number, f"{text[:20]!r} is no number") from None
+            raise self._wrong(number, f"{text[:20]!r} is no number like 1840 or 0.5") from None
         if not 0 <= value < math.inf:
             raise self._wrong(number, f"{text} requests: a count is 0 or more")
+        if self._columns.mark == ";" and not self._columns.is_rate and _GROUPED.fullmatch(text):
+            self._grouped = self._grouped or text
         return value
 
     def _wrong(self, number: int, what: str) -> ConfigError:

@@ -16,6 +16,10 @@ from playbooks.forecast.sizes import Sizes
 HOUR_S = 3600.0
 LONGEST_S = 86_400.0
 """Of a slot: a day. What is counted by the week says nothing about a day."""
+EARLIEST, LATEST = 1e8, 7.25e9
+"""Unix seconds of 1973 and of 2199; what lies outside is counted from another time."""
+MOST_RATE = 1e5
+"""Requests/s; more of them are another unit, or another column."""
 
 LATENCIES = tuple(
     (name, quantile)
@@ -50,6 +54,11 @@ class History:
             raise ConfigError(f"history {self.name}: is empty: it has no counts")
         if not any(known):
             raise ConfigError(f"history {self.name}: all its counts are 0: nothing to learn from")
+        if max(known) > MOST_RATE * self.slot_s:
+            raise ConfigError(
+                f"history {self.name}: {max(known):g} requests in {self.slot_s:g} s: at most "
+                f"{MOST_RATE:,.0f} requests/s are believed; is it another column or unit?"
+            )
         if self.slot_s > LONGEST_S:
             raise ConfigError(
                 f"history {self.name}: its counts are {self.slot_s / 3600:g} hours apart; give "
@@ -64,24 +73,28 @@ class History:
     def end(self) -> datetime:
         return datetime.fromtimestamp(self.start.timestamp() + self.seconds, UTC)
 
-    def hours(self) -> Hours:
-        """By the hour: what is finer is put together, what is coarser is taken as even."""
+    def hours(self, whole: float = 0.0) -> Hours:
+        """By the hour: what is finer is put together, what is coarser is taken as even. `whole`:
+        Unix seconds at which an hour begins; by some clocks that is half past another's."""
         begin = self.start.timestamp()
         spans = ((begin + i * self.slot_s, count) for i, count in enumerate(self.counts))
-        return Hours.of_slots(((at, n) for at, n in spans if n is not None), self.slot_s)
+        known = ((at, n) for at, n in spans if n is not None)
+        return Hours.of_slots(known, self.slot_s, whole)
 
 
 @dataclass(frozen=True)
 class Hours:
-    """Rates by the hour of UTC."""
+    """Rates by the hour."""
 
-    first: int
-    """Unix seconds of the first hour, over 3600."""
+    begin_s: float
+    """Of the first hour, Unix seconds."""
     rates: np.ndarray
     """float [hours]: requests/s; NaN where not known."""
 
     @classmethod
-    def of_slots(cls, slots: Iterable[tuple[float, float]], slot_s: float) -> Hours:
+    def of_slots(
+        cls, slots: Iterable[tuple[float, float]], slot_s: float, whole: float = 0.0
+    ) -> Hours:
         """`slots`: (Unix seconds of the begin, requests). A slot of less than an hour counts for
         the hour that its middle lies in; an hour of which less than half is known is not known,
         unless none is known better."""
@@ -90,21 +103,21 @@ class Hours:
             parts = round(slot_s / HOUR_S)
             moments = (moments[:, None] + np.arange(parts) * slot_s / parts).ravel()
             counts, slot_s = np.repeat(counts / parts, parts), slot_s / parts
-        hours = ((moments + slot_s / 2) // HOUR_S).astype(int)
+        hours = ((moments + slot_s / 2 - whole) // HOUR_S).astype(int)
         places = hours - hours[0]
         known_s = np.bincount(places) * slot_s
         with np.errstate(invalid="ignore"):
             rates = np.bincount(places, counts) / known_s
         enough = min(HOUR_S / 2, float(known_s.max()))
-        return cls(int(hours[0]), np.where(known_s >= enough, rates, np.nan))
+        return cls(whole + float(hours[0]) * HOUR_S, np.where(known_s >= enough, rates, np.nan))
 
     @property
     def start(self) -> datetime:
-        return datetime.fromtimestamp(self.first * HOUR_S, UTC)
+        return datetime.fromtimestamp(self.begin_s, UTC)
 
     def at(self, moment: float) -> float:
         """Requests/s of the hour that holds a Unix time; NaN where not known."""
-        place = int(moment // HOUR_S) - self.first
+        place = int((moment - self.begin_s) // HOUR_S)
         return float(self.rates[place]) if 0 <= place < len(self.rates) else math.nan
 
 

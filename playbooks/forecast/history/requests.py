@@ -11,15 +11,13 @@ import numpy as np
 
 from engine.errors import ConfigError
 from playbooks.forecast.history.burstiness import bursts_of
-from playbooks.forecast.history.history import History
+from playbooks.forecast.history.history import EARLIEST, History
 from playbooks.forecast.sizes import SampledSizes, Size
 from playbooks.load.traces import Trace
 
 SLOT_S = 300.0
 BLOCK, BLOCKS = 500, 128
 """Of more requests than that, blocks from all over the history stand for what requests are like."""
-EARLIEST = 1e8
-"""Unix seconds; times before count from a start of the file's own."""
 NO_CALENDAR = datetime(2024, 1, 1, tzinfo=UTC)
 """A Monday, where such times are taken to begin."""
 

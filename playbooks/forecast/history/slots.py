@@ -11,7 +11,7 @@ from itertools import pairwise
 from engine.errors import ConfigError
 from playbooks.forecast.bursts import GammaGaps
 from playbooks.forecast.history.burstiness import cv_of_counts
-from playbooks.forecast.history.history import History
+from playbooks.forecast.history.history import EARLIEST, LATEST, History
 
 MOST_MISSING = 0.5
 """Of the slots; with more gaps than that nothing is learnt."""
@@ -37,22 +37,25 @@ def put_together(slots: Slots, assumptions: Sequence[str] = ()) -> History:
         count = len(slots.moments)
         what = "is empty: it has no counts" if not count else "has one count; two make a slot"
         raise ConfigError(f"history {slots.name}: {what}")
+    odd = next((at for at in slots.moments if not EARLIEST <= at <= LATEST), None)
+    if odd is not None:
+        raise ConfigError(f"history {slots.name}: {odd:.0f} is no time in Unix seconds")
     gaps = Counter(b - a for a, b in pairwise(slots.moments))
     width = min(gaps, key=lambda gap: (-gaps[gap], gap))
     first = slots.moments[0]
     places = [round((moment - first) / width) for moment in slots.moments]
     _check(slots, places, width)
     total = places[-1] + 1
-    values: list[float | None] = [None] * total
-    for place, value in zip(places, slots.values, strict=True):
-        scale = width if slots.are_rates else 1.0
-        values[place] = None if value is None else value * scale
-    missing = sum(value is None for value in values)
+    missing = total - sum(value is not None for value in slots.values)
     if missing > MOST_MISSING * total and missing < total:
         raise ConfigError(
             f"history {slots.name}: {missing} of {total} slots of {_span(width)} are missing; "
             "nothing is learnt from a history that is not known for the most part"
         )
+    values: list[float | None] = [None] * total
+    for place, value in zip(places, slots.values, strict=True):
+        scale = width if slots.are_rates else 1.0
+        values[place] = None if value is None else value * scale
     notes = list(assumptions)
     if missing:
         notes.append(f"{missing} of {total} slots of {_span(width)} are missing; they are left out")

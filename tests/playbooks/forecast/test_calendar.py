@@ -92,6 +92,16 @@ HOLIDAY = '[[holiday]]\nname = "A"\ndate = 2026-12-25\nfactor = 0.5\n'
             "end = 2026-03-30\nfactor = 2",
             ":4: begin: 2026-03-29 02:30 is no time in Europe/Berlin",
         ),
+        (
+            'zone = "Australia/Lord_Howe"\n'
+            + HOLIDAY.replace("date = 2026-12-25", 'begin = "2026-10-04 02:10"\nend = 2026-10-05'),
+            ":4: begin: 2026-10-04 02:10 is no time in Australia/Lord_Howe",
+        ),
+        (HOLIDAY.replace("2026", "9999"), ":3: date: 9999-12-25 is not of the years 1970 to 2199"),
+        (HOLIDAY.replace("0.5", "nan"), "calendar.toml:4: factor: expected a finite number"),
+        (HOLIDAY.replace("0.5", "1e9"), "calendar.toml:4: factor: expected at most 1000"),
+        (HOLIDAY.replace("2026-12-25", "08:00:00"), ":3: date: "),
+        ("weekend = [7]", "calendar.toml:1: weekend"),
         ("zone = ", "not valid TOML"),
     ],
 )

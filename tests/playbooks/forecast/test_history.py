@@ -1,5 +1,6 @@
 """Files of the past: what is read, what is assumed and said, and what is refused in one line."""
 
+import gzip
 import json
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -90,6 +91,14 @@ def test_days_of_23_hours_are_on_the_grid(tmp_path):
     assert history.hours().rates == pytest.approx([2400 / 86_400] * 144)
 
 
+def test_what_a_spreadsheet_makes_of_a_file_is_read(tmp_path):
+    text = "\ufeffDate;Requests;\r\n20260302;1.840;\r\n20260303;985;\r\n"
+    history = read_history(written(tmp_path, text), UTC)
+    assert history.start == datetime(2026, 3, 2, tzinfo=UTC) and history.slot_s == 86_400
+    assert history.counts == (1.84, 985)
+    assert "'1.840' is taken as 1.84 requests, not as thousands" in history.assumptions
+
+
 HEAD = "time,requests\n"
 HOUR = "2026-03-02 {:02}:00,5\n"
 
@@ -110,10 +119,50 @@ HOUR = "2026-03-02 {:02}:00,5\n"
         (HEAD + "2026-03-02,0\n2026-03-03,0\n", "all its counts are 0"),
         (HEAD + "2026-03-02,9\n2026-03-09,9\n", "its counts are 168 hours apart"),
         ("when,how many\n1,2\n", "format not known"),
+        (HEAD + "2026-03-02,1,840\n", "counts.csv:2: has 3 fields, the first line 2"),
+        (HEAD + '2026-03-02,"1,840"\n', "counts.csv:2: '1,840' is no number like 1840"),
+        ("time;requests\n2026-03-02;1840,5\n", "counts.csv:2: '1840,5' is no number"),
+        (HEAD + '"2026-03-02\n00:00",5\n', "counts.csv:2: has 1 fields"),
+        (HEAD + HOUR.format(1).replace(",", "\r,"), "counts.csv:2: cannot be read"),
+        (HEAD + "46083.04,5\n", "counts.csv:2: time '46083.04' is no date and no time in Unix"),
+        (HEAD + "0,5\n3600,5\n", "counts.csv:2: time '0' is no date and no time in Unix seconds"),
+        (HEAD + "1772400800000000,5\n", "is no date and no time in Unix seconds"),
+        (HEAD + "2016-12-31 23:59:60,5\n", "time '2016-12-31 23:59:60' is no date of ISO 8601"),
+        (HEAD + "0001-01-01,5\n", "time 0001-01-01 is not of the years 1970 to 2199"),
+        (HEAD + HOUR.format(1) + "2026-03-02 02:00,1e300\n", "at most 100,000 requests/s are"),
+        (
+            HEAD + "2026-03-02 00:00,5\n2026-03-02 00:00:00.5,5\n2026-03-12 00:00,5\n",
+            "1727998 of 1728001 slots of 0.5 s are missing",
+        ),
     ],
 )
 def test_refused_in_one_line(tmp_path, text, said):
     assert said in refusal(tmp_path, text)
+
+
+def test_clocks_that_move_by_half_an_hour_leave_the_grid(tmp_path):
+    times = [f"2026-04-05 {hour:02}:00" for hour in range(5)]
+    clocks = ZoneInfo("Australia/Lord_Howe")
+    said = refusal(tmp_path, csv_of(times, range(5)), clocks)
+    assert "2026-04-04 15:30:00 UTC is not a whole number of slots of 1 h" in said
+    halves = [f"2026-04-05 {h}" for h in ("01:00", "01:30", "01:30", "02:00", "02:30")]
+    history = read_history(written(tmp_path, csv_of(halves, range(5))), clocks)
+    assert history.slot_s == 1800 and history.counts == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (HEAD.encode("utf-16"), "is UTF-16; save it as UTF-8"),
+        (gzip.compress(HEAD.encode()), "is compressed; unpack it first"),
+        (HEAD.encode() + b"2026-03-02,\xff5\n", "counts.csv:2: cannot be read"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path, content, said):
+    path = tmp_path / "counts.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        read_history(path, UTC)
 
 
 def test_counts_by_the_minute_show_bursts(tmp_path):
@@ -167,6 +216,22 @@ def test_a_counter_gives_differences_and_begins_again(tmp_path):
                 {"metric": {}, "values": [[0, "1"], [60, "-2"]]}]}},
             "-2 at 60: requests are 0 or more",
         ),
+        (
+            {"status": "success", "data": {"resultType": "matrix", "result": [
+                {"metric": {}, "values": [[1772400000000, "1"], [1772400060000, "2"]]}]}},
+            "1772399940000 is no time in Unix seconds",
+        ),
+        (
+            {"status": "success", "data": {"resultType": "matrix", "result": [
+                {"metric": {}, "values": [[1772400000, "NaN"], [1772400060, "NaN"]]}]}},
+            "is empty: it has no counts",
+        ),
+        (
+            {"status": "success", "data": {"resultType": "matrix", "result": [
+                {"metric": {}, "histograms": [[1772400000, {"count": "3"}]]}]}},
+            "a series has no values",
+        ),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}, "a scalar"),
     ],
 )  # fmt: skip
 def test_answers_that_are_refused(tmp_path, data, said):

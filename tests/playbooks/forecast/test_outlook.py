@@ -47,6 +47,21 @@ def test_a_week_repeats_itself(days):
     assert outlook.last_value == pytest.approx(usual(167))
 
 
+@pytest.mark.parametrize(
+    ("zone", "slot_s"),
+    [("Asia/Kolkata", 3600), ("Asia/Kolkata", 600), ("Asia/Kathmandu", 3600), ("Asia/Tehran", 900)],
+)
+def test_hours_are_those_of_clocks_that_are_not_whole_hours_off(zone, slot_s):
+    clocks = ZoneInfo(zone)
+    start = MONDAY.replace(tzinfo=clocks)
+    labels = np.repeat(hours_of_week(start, 14 * 24, clocks), 3600 // slot_s)
+    past = History("made", start, float(slot_s), tuple(slot_s * usual(one) for one in labels))
+    outlook = make_outlook(past, Calendar(clocks))
+    assert outlook.start == start + timedelta(days=14)
+    assert outlook.rates == pytest.approx([usual(hour) for hour in range(24)])
+    assert outlook.last_week == pytest.approx(outlook.rates)
+
+
 def test_one_noisy_week_is_less_noisy_learnt_than_repeated():
     ours, naive = [], []
     for seed in range(8):

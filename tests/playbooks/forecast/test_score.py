@@ -77,6 +77,16 @@ def test_an_outlook_is_scored_as_it_stands_in_a_report():
     assert len(shown.tables[1].rows) == 24 and shown.charts
 
 
+def test_hours_that_begin_at_half_past_are_scored_as_they_are():
+    start = START + timedelta(minutes=30)
+    said = forecast([1.0, 2.0, 4.0])
+    for i, hour in enumerate(said["traffic"]["hours"]):
+        hour["start"] = (start + timedelta(hours=i)).isoformat()
+    found = score(said, came([1.0, 2.0, 4.0], start))
+    assert [hour["error"] for hour in found["hours"]] == [0, 0, 0]
+    assert newest_overlapping([said], came([1.0], start)) is said
+
+
 def test_latencies_are_scored_where_both_know_them():
     said = forecast([1.0, 1.0])
     of_hours = [
