@@ -19,6 +19,7 @@ from console.control.forecast_view import (
 from engine.errors import ConfigError, EngineError
 from engine.snapshot import Snapshot
 from playbooks.optlog import OptLog
+from playbooks.reports import results
 
 if TYPE_CHECKING:
     from console.recording.replay import Replay
@@ -80,6 +81,8 @@ class Forecasts:
         self.error = ""
         """Why there is no view, or no newer one."""
         self.is_reading = False
+        self._newest: Path | None = None
+        """Of those that are kept, when it was last looked."""
         self.asked: dict[str, str] = {}
         """The texts of the last question, until the console is closed."""
         self._works: dict[str, Work] = {}
@@ -88,9 +91,13 @@ class Forecasts:
     # reading
 
     def read(self) -> None:
-        """The newest kept one, unless there is a forecast already."""
-        if self.view is None:
-            self._read(newest_view)
+        """The newest kept one, unless none was kept since it was last looked."""
+
+        def newer() -> ForecastView | None:
+            before, self._newest = self._newest, next(iter(results.files("forecast")), None)
+            return newest_view() if self._newest != before else None
+
+        self._read(newer)
 
     def open(self, path: Path) -> None:
         self._read(lambda: read_view(path))
@@ -115,7 +122,7 @@ class Forecasts:
 
     # making
 
-    def make(self, step: ForecastStep, failed: Callable[[str], object]) -> None:
+    def make(self, step: ForecastStep, failed: Callable[[EngineError], object]) -> None:
         """Simulate what `step` asks of the watched engine, keep it, write it into the log, show it.
         `failed`: told why there is none."""
         engine = self._app.bridge.engine
@@ -147,8 +154,8 @@ class Forecasts:
             player = replay_of(report, place, hour.at, work.tell)
             return lambda: self._simulated(player)
 
-        def failed(why: str) -> None:
-            self._app.notify(why, severity="error")
+        def failed(why: EngineError) -> None:
+            self._app.notify(str(why), severity="error")
 
         self._begin(HOUR, f"simulating {hour.label}", do, failed)
 
@@ -173,7 +180,7 @@ class Forecasts:
         kind: str,
         what: str,
         do: Callable[[Work], Then],
-        failed: Callable[[str], object],
+        failed: Callable[[EngineError], object],
     ) -> None:
         """On a thread; what `do` returns, or why it failed, is for the UI's."""
         self.stop(kind)
@@ -185,9 +192,9 @@ class Forecasts:
             except Ended:
                 return
             except EngineError as wrong:
-                then = partial(failed, str(wrong))
+                then = partial(failed, wrong)
             except Exception as bug:  # it must not say "forecasting" for ever
-                then = partial(failed, f"{type(bug).__name__}: {bug}")
+                then = partial(failed, EngineError(f"{type(bug).__name__}: {bug}"))
             self._app.call_soon(lambda: self._ended(kind, work, then))
 
         threading.Thread(target=on_thread, name=f"evewatch-{kind}", daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
@@ -14,11 +15,16 @@ from console.panels.listpane import ListPane, PagePane
 from console.renderables import forecast as drawn
 from console.renderables.lines import ALARM, Line, Span
 from console.renderables.pages import words
-from console.screens.dialogs import FormField, FormScreen, ask
+from console.screens.dialogs import FormField, FormScreen, ask, ask_first
 from console.screens.files import ask_file, is_file
-from console.screens.forecast_question import question, step_of, texts_of
+from console.screens.forecast_question import MeasureQuestion, question, step_of, texts_of
 from console.screens.lists import ListScreen
-from engine.errors import ConfigError
+from console.screens.run import RunScreen
+from engine.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from console.control.forecast_maker import NotMeasured
+    from playbooks.steps.forecast import ForecastStep
 
 FORMATS = ("md", "html", "csv", "json")
 Shape = tuple[int, int, int, int, bool, int]
@@ -51,8 +57,8 @@ class ForecastScreen(ListScreen[HourView]):
         yield self.curves
         yield from super().body()
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def on_screen_resume(self) -> None:
+        """After a playbook, too, that was watched from here."""
         self.console_app.forecasts.read()
 
     @property
@@ -152,18 +158,38 @@ class ForecastScreen(ListScreen[HourView]):
         app = self.console_app
         app.forecasts.asked = texts
 
-        def failed(why: str) -> None:
+        def failed(why: EngineError) -> None:
             """The question is asked again, unless the operator is somewhere else."""
-            if isinstance(app.screen, ForecastScreen):
-                app.screen._ask(texts, why)
-            else:
+            from console.control.forecast_maker import NotMeasured
+
+            if not isinstance(app.screen, ForecastScreen):
                 app.notify(f"forecast: {why}", severity="error")
+            elif isinstance(why, NotMeasured) and app.screen._is_free():
+                app.screen._measure_first(step_of(texts), why)
+            else:
+                app.screen._ask(texts, str(why))
 
         try:
             app.forecasts.make(step_of(texts), failed)
         except ConfigError as error:
-            failed(str(error))
+            failed(error)
         self.show_body(self._state)
+
+    def _is_free(self) -> bool:
+        """The engine, to be measured: no playbook runs, and nobody but our own load uses it."""
+        app = self.console_app
+        users = {row.source for row in app.bridge.poll().requests}
+        return app.runs.current is None and users <= {"load"}
+
+    def _measure_first(self, step: ForecastStep, why: NotMeasured) -> None:
+        from console.control.forecast_maker import measured_first
+
+        app, book = self.console_app, measured_first(step)
+
+        def run() -> None:
+            app.push_screen(RunScreen(app.runs.start(book, app.runs.terms)))
+
+        ask_first(app, MeasureQuestion(str(why)), run)
 
     def action_cancel_forecast(self) -> None:
         forecasts = self.console_app.forecasts

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from checklists.tomlfile import FieldError, checked
-from console.renderables.lines import ALARM, BLANK
-from console.screens.dialogs import FormField, FormScreen, paragraph
+from console.renderables.lines import ALARM, BLANK, Line
+from console.screens.dialogs import ConfirmScreen, FormField, FormScreen, paragraph
 from console.screens.files import is_file
 from engine.errors import ConfigError
 from playbooks.runs.overrides import read_value
@@ -37,8 +37,24 @@ ABOVE = (
     "The coming days are simulated beside the engine, which is sent nothing: on another core, and "
     "behind whatever the engine needs."
 )
+MEASURE = (
+    "It can be measured now: two minutes of load on an engine of its own that shares this one's "
+    "weights, then the forecast, as a playbook. The console's own load is held back meanwhile; "
+    "requests of others are not, and would be measured with it."
+)
 Texts = Mapping[str, str]
 """By the names of LINES."""
+
+
+class MeasureQuestion(ConfirmScreen):
+    """Of an engine that has no fit. `why`: in the words of who asked for it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("Measure this engine first?", MEASURE)
+        self._why = why
+
+    def consequence(self) -> list[Line]:
+        return [*paragraph(self._why, ALARM), BLANK, *paragraph(self._consequence)]
 
 
 def question(texts: Texts, wrong: str = "") -> FormScreen:

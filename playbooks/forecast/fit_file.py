@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from checklists.tomlfile import STRICT, checked
 from engine.config import EngineConfig
@@ -41,8 +45,9 @@ def own_path(config: EngineConfig) -> Path:
 
 
 def url_path(url: str) -> Path:
-    """Where the fit of what serves there is kept."""
-    return user_folder() / "fits" / f"{config_hash({'url': url})}.json"
+    """Where the fit of what serves there is kept, whether the URL names its API or not."""
+    base = re.sub(r"/v1(/(chat/)?completions)?$", "", url.rstrip("/"))
+    return user_folder() / "fits" / f"{config_hash({'url': base})}.json"
 
 
 def this_machine() -> str:
@@ -102,12 +107,12 @@ class Fit:
     settings: dict[str, Any]
     """Of EngineConfig, as it was measured; of a URL, what schedules as it does."""
     facts: ModelFacts
-    pages: int
-    max_model_len: int
+    pages: Annotated[int, Ge(1)]
+    max_model_len: Annotated[int, Ge(1)]
     cost: CostCoefficients
-    slowness: tuple[float, ...] = ()
+    slowness: tuple[Annotated[float, Ge(0)], ...] = ()
     """Measured over fitted time, in slots of SLOT_NS, in the order in which they were."""
-    drift: float = 0.0
+    drift: Annotated[float, Ge(0), Le(10)] = 0.0
     """Standard deviation of a run's speed around the fit's (a share)."""
     held_out: HeldOut | None = None
     arrival_ns: int = 0
@@ -218,7 +223,16 @@ def load(path: Path) -> Fit:
         assert fit.config  # raises for settings that this version does not know
     except ConfigError as error:
         raise _wrong(path, str(error)) from None
+    if not _can_be(fit.cost) or fit.facts.kv.page_bytes < 1:
+        raise _wrong(path, "its costs, or the size of its pages, can be of no engine")
     return fit
+
+
+def _can_be(cost: CostCoefficients) -> bool:
+    """More work never takes less time."""
+    linear = (cost.row, cost.context, cost.chunk_context, cost.sealed)
+    risen = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(cost.tokens))
+    return bool(cost.tokens) and cost.tokens[0][1] >= 0 and risen and min(linear) >= 0
 
 
 def _wrong(path: Path, why: str) -> ConfigError:

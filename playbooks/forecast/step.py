@@ -11,6 +11,7 @@ from playbooks.checkup.site import Site
 from playbooks.forecast.asked import own_fit
 from playbooks.forecast.fit_file import Fit, load, own_path
 from playbooks.forecast.forecast import Forecast
+from playbooks.reports import results
 from playbooks.runs.outcome import StepClock, StepOutcome
 from playbooks.steps.forecast import ForecastStep
 from playbooks.steps.models import FitWork
@@ -37,9 +38,15 @@ def embedded_fit(site: Site, params: ForecastStep, clock: StepClock) -> Fit:
 def forecast_outcome(
     params: ForecastStep, fit: Fit, config: EngineConfig, clock: StepClock
 ) -> StepOutcome:
-    """Raises ConfigError for files and settings that do not do."""
+    """Its report is kept as that of the command is. Raises ConfigError for files and settings that
+    do not do."""
     report = Forecast.of(params, fit, config).report(clock.check)
-    return StepOutcome(step_metrics(report), report["sentences"][0], report)
+    note = report["sentences"][0]
+    try:
+        results.save(report)
+    except ConfigError as error:  # it is in the playbook's report all the same
+        note += f"; not kept for later: {error}"
+    return StepOutcome(step_metrics(report), note, report)
 
 
 def step_metrics(report: dict[str, Any]) -> dict[str, Any]:

@@ -33,16 +33,21 @@ def save(report: dict[str, Any]) -> Path:
     try:
         path = private_folder(folder()) / f"{kind}-{stamp}{tail}"  # names sort by time
         replace_file(path, f"{json_text(report)}\n".encode())
-        for old in sorted(folder().glob(f"{kind}-*.json"))[:-KEPT]:
+        for old in files(kind)[KEPT:]:
             old.unlink()
     except OSError as error:
         raise ConfigError(f"{folder()}: cannot be written ({error.strerror})") from error
     return path
 
 
+def files(kind: str) -> list[Path]:
+    """Of a kind, the newest first; whether they hold one is for who reads them to see."""
+    return sorted(folder().glob(f"{kind}-*.json"), reverse=True)
+
+
 def saved(kind: str) -> Iterator[dict[str, Any]]:
     """Reports of a kind, the newest first; files that are none are passed over."""
-    for path in sorted(folder().glob(f"{kind}-*.json"), reverse=True):
+    for path in files(kind):
         try:
             report = json.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError):

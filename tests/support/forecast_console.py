@@ -13,11 +13,13 @@ from playbooks.optlog import OptLog
 
 
 class Running:
-    """A console on screen F, its log in `home`."""
+    """A console on screen F, its log in `home`; of a demo where `engine` is None."""
 
-    def __init__(self, clock: Any, home: Path, size: tuple[int, int] = (120, 40)) -> None:
+    def __init__(
+        self, clock: Any, home: Path, size: tuple[int, int] = (120, 40), engine: Any = None
+    ) -> None:
         self.app = build_app(
-            DemoEngine(clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
+            engine or DemoEngine(clock=clock), clock=clock, refresh_hz=0.001, theme="evewatch",
             language="en", log=OptLog(home / "log.jsonl"),
         )  # fmt: skip
         self.context = self.app.run_test(size=size, notifications=True)

@@ -1,23 +1,29 @@
 """A forecast that is made on the console: its question, what is wrong with it, its result."""
 
+from dataclasses import replace
 from threading import Event
 
 import pytest
 
 from console.control import forecast_maker
 from console.control.forecast_maker import forecast_of
+from console.screens.dialogs import FormScreen
 from console.screens.forecast import ForecastScreen
 from console.screens.forecast_question import LINES, MORE, question, step_of, texts_of
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.observing.watchable import Reach
+from engine.remote import attach
+from engine.snapshot import RequestRow
 from forecast_console import Running
 from forecasts import a_fit
 from journeys import journey
-from playbooks.forecast.fit_file import url_path
+from playbooks.forecast.fit_file import own_path, url_path
 from playbooks.forecast.forecast import Forecast
+from playbooks.outside.site import UrlSite
 from playbooks.reports import results
 from playbooks.steps.forecast import ForecastStep
+from served import serving
 
 
 @pytest.fixture
@@ -77,11 +83,50 @@ async def test_what_is_wrong_is_said_in_the_form_and_nothing_is_lost(home, clock
         assert isinstance(c.app.screen, ForecastScreen)
 
 
-async def test_without_a_fit_of_the_engine_it_says_which_command_makes_one(home, clock, texts):
+async def test_an_engine_without_a_fit_is_measured_after_a_yes(home, clock, texts, monkeypatch):
+    measured = []
+
+    def run_fit(config, work, progress, loaded):
+        measured.append(loaded)
+        return a_fit(), {}
+
+    monkeypatch.setattr("playbooks.forecast.fit.run_fit", run_fit)
     async with Running(clock, home) as c:
+        c.app.bridge.engine.config = a_fit().config
+        c.app.bridge.engine.loaded = weights = object()
         await c.press("n")
         await fill(c, texts | {"fit": ""})
-        await c.until(lambda: "evewatch forecast fit" in c.screen and "▲ there is" in c.screen)
+        await c.until(lambda: "▲ there is no fit of" in c.screen)
+        await c.press("n")
+        assert isinstance(c.app.screen, ForecastScreen) and not measured
+        await c.press("n")
+        await fill(c, {})
+        await c.until(lambda: "▲ there is no fit of" in c.screen)
+        await c.press("y")
+        await c.until(lambda: c.app.runs.last.report is not None)
+        assert measured == [weights]
+        row = c.app.runs.last.report["steps"][0]
+        assert row["verdict"] == "pass", row["reason"]
+        assert own_path(c.app.bridge.engine.config).is_file()
+        await c.press("escape")
+        await c.until(lambda: c.app.forecasts.view is not None)
+
+
+@pytest.mark.parametrize("what", ["api", "history"])
+async def test_it_is_not_measured_beside_others_or_for_nothing(home, clock, texts, what):
+    (home / "empty.csv").write_text("time,requests\n")
+    more = {"history": str(home / "empty.csv")} if what == "history" else {}
+    async with Running(clock, home) as c:
+        engine = c.app.bridge.engine
+        if what == "api":
+            row = RequestRow("r", "decode", 1, 1, 1, 9, 1, source="api")
+            seen = replace(engine.snapshot(), requests=(row,))
+            engine.snapshot = lambda: seen
+        await c.press("n")
+        await fill(c, texts | {"fit": ""} | more)
+        said = "evewatch forecast fit" if what == "api" else "is empty: it has no counts"
+        await c.until(lambda: said in c.screen)
+        assert isinstance(c.app.screen, FormScreen)
 
 
 @journey("screen.cancel_forecast")
@@ -174,3 +219,14 @@ async def test_all_lines_and_what_is_wrong_are_seen_on_24_rows(home, clock, text
         await fill(c, texts | {"days": "0"})
         await c.until(lambda: "days: expected above 0, got 0" in c.screen)
         assert all(f"│ {label} " in c.screen for _, label, _ in LINES)
+
+
+async def test_an_engine_at_a_url_is_forecast_with_its_own_fit(home, clock, texts):
+    with serving(kernels="reference", max_batch=4, token_budget=64) as served:
+        a_fit(max_batch=4).save(url_path(UrlSite(served.url).spec.shown))
+        async with Running(clock, home, engine=attach(served.url)) as c:
+            await c.press("n")
+            await fill(c, texts | {"fit": "", "what_if": "replicas=2"})
+            await c.until(lambda: c.app.forecasts.view is not None)
+            asked = c.app.forecasts.view.report["asked"]
+            assert asked["settings"]["max_batch"] == 4 and "as it is 1/2" in c.screen

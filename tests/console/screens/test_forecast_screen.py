@@ -35,6 +35,18 @@ async def test_the_newest_kept_forecast_is_shown_words_first(clock, home):
             assert name in c.screen
 
 
+async def test_one_that_was_kept_meanwhile_is_shown_when_it_is_opened_again(clock, home):
+    results.save(forecast_report())
+    async with Running(clock, home) as c:
+        shown = c.app.forecasts.view
+        await c.press("escape", "F")
+        await c.until(lambda: not c.app.forecasts.is_reading)
+        assert c.app.forecasts.view is shown
+        results.save(forecast_report() | {"start": "2026-12-27T00:00:00+00:00"})
+        await c.press("escape", "F")
+        await c.until(lambda: "Forecast Sun 27 Dec 00:00" in c.screen)
+
+
 async def test_without_one_it_says_how_to_make_one(clock, home):
     async with Running(clock, home) as c:
         assert "There is no forecast yet" in c.screen and "forecast fit" in c.screen

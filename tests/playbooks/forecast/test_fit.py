@@ -1,5 +1,6 @@
 """From steps to what they cost: on made-up steps, on a simulated engine, on a tiny real one."""
 
+import json
 import random
 from array import array
 from dataclasses import replace
@@ -158,6 +159,7 @@ def test_a_fit_comes_back_from_its_file(tmp_path):
     [
         (None, "cannot be read"),
         ("{", "is not JSON"),
+        ("\x00", "is not JSON"),
         ("[]", "is no fit"),
         ('{"kind": "load"}', "is no fit"),
         ('{"kind": "fit", "schema": 9}', "another version of the format"),
@@ -173,6 +175,32 @@ def test_what_is_no_fit_is_told_in_a_line(tmp_path, text, why):
         fit_file.load(path)
     assert why in str(caught.value) and str(path) in str(caught.value)
     assert "evewatch forecast fit" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        (("pages",), 0, "pages: expected at least 1, got 0"),
+        (("slowness",), [1.0, -1.0], "slowness"),
+        (("drift",), float("nan"), "drift: expected a finite number, got nan"),
+        (("cost", "tokens"), [], "can be of no engine"),
+        (("cost", "tokens"), [[4, 2e6], [1, 3e6]], "can be of no engine"),
+        (("cost", "context"), -1.0, "can be of no engine"),
+        (("facts", "kv", "page_bytes"), 0, "can be of no engine"),
+        (("fingerprint",), None, "fingerprint"),
+    ],
+)
+def test_a_fit_of_no_engine_is_refused_in_a_line(tmp_path, place, value, why):
+    path = tmp_path / "fit.json"
+    a_fit().save(path)
+    data = part = json.loads(path.read_text())
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=why) as caught:
+        fit_file.load(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_fit_is_of_one_engine_and_one_machine():

@@ -10,6 +10,7 @@ from playbooks.checkup.site import Site
 from playbooks.forecast.fit_file import own_path, url_path
 from playbooks.outside.forecast import run_forecast as run_at_url
 from playbooks.outside.site import UrlSite
+from playbooks.reports import results
 from playbooks.reports.documents.checks import check_document
 from playbooks.runs import spec
 from playbooks.runs.options import CheckOptions
@@ -56,6 +57,7 @@ def test_its_metrics_are_those_of_its_type_and_gates_judge_them(asked, tmp_path)
     assert set(outcome.metrics) == set(STEP_TYPES["forecast"].metrics)
     assert outcome.metrics["holds_share"] == 1 and outcome.metrics["replicas_missing"] == 0
     assert outcome.note.startswith("holds: 99% of the requests within TTFT 500 ms")
+    assert next(results.saved("forecast"))["sentences"] == outcome.report["sentences"]
     given = f'history = "{asked.history}"\nfit = "{asked.fit}"\ndays = 0.05\nplausible = 1\n'
     more = 'lengths = "fixed:20,10"\nsmallest = false\n'
     for limit, verdict in ((500, "pass"), (1, "fail")):
