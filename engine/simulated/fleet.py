@@ -130,12 +130,17 @@ class Fleet:
     def drop_waiting(self, share: float = 1.0) -> int:
         """Forget that share of those that have not begun, evenly; how many. They leave no
         outcome."""
+        return self._drop(share, lambda request: request.status in (Status.NEW, Status.WAITING))
+
+    def drop_running(self, share: float) -> int:
+        """The same of those that have."""
+        return self._drop(share, lambda request: request.status not in (Status.NEW, Status.WAITING))
+
+    def _drop(self, share: float, one_of_them: Callable[[Request], bool]) -> int:
         self._drops, dropped, due = True, 0, 0.0
         for member in self.members:
             loop = member.replica.loop
-            for request in list(loop.open.values()):
-                if request.status not in (Status.NEW, Status.WAITING):
-                    continue
+            for request in filter(one_of_them, list(loop.open.values())):
                 due += share
                 if due >= 1:
                     due -= 1

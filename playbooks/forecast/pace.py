@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.errors import ConfigError
 from engine.simulated.fleet import Outcome
-from playbooks.forecast.course import Scenario, Sender, World, hours_of, make_fleet
+from playbooks.forecast.course import TICK_S, Scenario, Sender, World, hours_of, make_fleet
 from playbooks.forecast.traffic import Arrival, Traffic
 
 FILL_BATCHES, FILL_LEAST = 10, 800
@@ -18,6 +18,9 @@ FILL_BATCHES, FILL_LEAST = 10, 800
 measured with."""
 ALONE, APART_S = 40, 1e5
 """Requests that come one after another has ended, and how far apart they come."""
+
+
+LEAST_STEP_S = 0.5
 
 
 class Pace(NamedTuple):
@@ -33,6 +36,19 @@ class Pace(NamedTuple):
     def times(self, speed: float) -> Pace:
         """Of an engine that is so much faster."""
         return self._replace(able=self.able * speed, alone_s=self.alone_s / speed)
+
+    @property
+    def step_s(self) -> float:
+        """A burst is over sooner than in longer steps."""
+        return min(max(self.alone_s / 2, LEAST_STEP_S), TICK_S)
+
+    def ends(self, outstanding: float, came: float, seconds: float) -> float:
+        """Of so many requests, and those that come evenly meanwhile, how many have ended after
+        that time, step by step."""
+        steps, left = math.ceil(seconds / self.step_s), outstanding
+        for _ in range(steps):
+            left = self.left(left, came / steps, seconds / steps)
+        return outstanding + came - left if steps else 0.0
 
     def left(self, outstanding: float, came: float, seconds: float) -> float:
         """Of so many requests, and those that come evenly meanwhile, how many have not ended

@@ -19,7 +19,7 @@ from itertools import compress
 
 import numpy as np
 
-from engine.simulated.fleet import UNFINISHED, Fleet, Load, Outcome
+from engine.simulated.fleet import UNFINISHED, Fleet, Outcome
 from engine.simulated.routers import ROUTERS
 from playbooks.forecast.course import (
     DRAIN_S,
@@ -35,13 +35,13 @@ from playbooks.forecast.course import (
     make_fleet,
     with_ticks,
 )
+from playbooks.forecast.newest import newest, under_way
 from playbooks.forecast.pace import Pace
 from playbooks.forecast.stand_ins import Moment, stand_ins
 from playbooks.forecast.traffic import Arrival
 
-NEWEST = 0.3
-"""Of what a replica can serve, the part that the latest full window says: it is a short one."""
-LEAST_STEP_S = 0.5
+NEWEST = 0.2
+"""Of how fast replicas are, the part that the latest window says: it is a short one."""
 HOUR_S = 3600.0
 
 
@@ -105,6 +105,8 @@ class _Typical:
         self._path: list[Moment] = []
         self._came = 0
         """Requests since the latest look."""
+        self._sent = 0
+        """To the simulated replicas."""
         self._random = random.Random(world.seed)
         hours = hours_of(self._traffic.seconds)
         self._course = Course(self._traffic.seconds, offered=[0.0] * hours, lost=[0.0] * hours)
@@ -129,8 +131,7 @@ class _Typical:
         begin = now = self.fleet.now_s
         if begin >= end_s:
             return
-        each = math.ceil(TICK_S / min(max(self._pace.alone_s / 2, LEAST_STEP_S), TICK_S))
-        """Steps from look to look: a burst is over sooner than that."""
+        each = math.ceil(TICK_S / self._pace.step_s)
         edges = edges_of(begin, end_s, TICK_S / each)
         came, _ = np.histogram(self._traffic.times(begin, end_s), edges)
         for i, until in enumerate(edges[1:].tolist(), 1):
@@ -164,24 +165,19 @@ class _Typical:
 
     def _stand_in_line(self, now_s: float) -> None:
         """The simulated replicas get as many requests as they would have by now: those in their
-        batches, and the newest arrivals."""
-        self.fleet.drop_waiting()
-        taking = self._heads.taking()
-        missing = self._outstanding - self.fleet.load().running * taking / self._some
-        if taking and missing >= 1:
-            for arrival in self._traffic.arrivals(self._since(now_s, int(missing)), now_s):
-                self._send(arrival)
-
-    def _since(self, now_s: float, count: int) -> float:
-        """Since when so many requests, above 0, came."""
-        span = max(2 * count / max(self._traffic.rate(now_s), 1e-9), TICK_S)
-        while now_s > 0:
-            begin = max(now_s - span, 0.0)
-            times = self._traffic.times(begin, now_s)
-            if len(times) >= count:
-                return float(times[-count])
-            count, now_s, span = count - len(times), begin, 2 * span
-        return 0.0
+        batches, some more or less of them, and the newest arrivals."""
+        fleet, taking = self.fleet, self._heads.taking()
+        fleet.drop_waiting()
+        if not taking:
+            return
+        running, waiting = self._split()
+        have, due = fleet.load().running, running * self._some / taking
+        if have > due:
+            fleet.drop_running(1 - due / have)
+        for arrival in under_way(self._traffic, now_s, round(due - have), self._random):
+            self._sender.send(fleet, arrival)
+        for arrival in newest(self._traffic, now_s, int(waiting)):
+            self._send(arrival)
 
     # --- windows --------------------------------------------------------------------------
 
@@ -191,35 +187,42 @@ class _Typical:
         self._windows.append((counted, end_s))
         self._live(begin_s, counted)
         before = len(fleet.outcomes)
-        busy = self._live(counted, end_s)
+        expected = self._live(counted, end_s)
         load = fleet.load()
         self._outstanding = (load.running + load.waiting) * self._heads.taking() / self._some
         served = len(fleet.outcomes) - before
-        if busy and served:
-            measured = served / self._some / (end_s - counted)
-            able = self._pace.able + NEWEST * (measured - self._pace.able)
-            self._pace = self._pace._replace(able=able)
+        if served and expected >= 1:
+            self._pace = self._pace.times((served / expected) ** NEWEST)
 
-    def _live(self, begin_s: float, end_s: float) -> bool:
-        """Whether requests always waited for every replica."""
-        waiting = []
+    def _live(self, begin_s: float, end_s: float) -> float:
+        """So many requests end in that time, by the pace, from look to look."""
+        have, now, sent, expected = self._have(), begin_s, self._sent, 0.0
         for moment in with_ticks(self._traffic.arrivals(begin_s, end_s), begin_s, end_s):
             if isinstance(moment, Arrival):
                 self._offer(moment.at_s, 1)
                 self._send(moment)
-            else:
-                self.fleet.run_until(moment)
-                waiting.append(self._look_at_fleet(moment).waiting)
+                continue
+            self.fleet.run_until(moment)
+            expected += self._ends(have, self._sent - sent, moment - now)
+            self._look_at_fleet(moment)
+            have, now, sent = self._have(), moment, self._sent
         self.fleet.run_until(end_s)
-        return bool(waiting) and min(waiting) >= self._some
+        return expected + self._ends(have, self._sent - sent, end_s - now)
 
-    def _look_at_fleet(self, at_s: float) -> Load:
+    def _have(self) -> int:
+        load = self.fleet.load()
+        return load.running + load.waiting
+
+    def _ends(self, have: float, came: float, seconds: float) -> float:
+        """By the pace, of the simulated replicas' requests."""
+        return self._some * self._pace.ends(have / self._some, came / self._some, seconds)
+
+    def _look_at_fleet(self, at_s: float) -> None:
         seen, taking = self.fleet.load(), self._heads.taking()
         times = taking / self._some
         self._look(at_s, seen.running * times, seen.waiting * times, seen.kv)
         if self._heads.taking() > taking > 0:  # the new ones take their part of what waits
             self.fleet.drop_waiting(1 - taking / self._heads.taking())
-        return seen
 
     def _send(self, arrival: Arrival) -> None:
         """To the simulated replicas, if it is one of their share."""
@@ -230,6 +233,7 @@ class _Typical:
         self._due += self._some / taking
         if self._due >= 1:
             self._due -= 1
+            self._sent += 1
             self._sender.send(self.fleet, arrival)
 
     # --- both -----------------------------------------------------------------------------
@@ -245,9 +249,11 @@ class _Typical:
         taking = heads.taking()
         able = taking * self._pace.able
         delay = waiting / able if able else None
-        if delay is not None:
+        if able:
+            # Of a window, too, as if nobody waited while another replica has room: alike are alike.
             batches = (running + waiting) / (taking * self._pace.full)
-            self._path.append(Moment(now_s, self._came, batches, delay))
+            queue = max(batches - 1, 0.0) * self._pace.full / self._pace.able
+            self._path.append(Moment(now_s, self._came, batches, queue))
         self._came = 0
         self._course.ticks.append(
             Tick(now_s, taking, heads.starting(), running, waiting, kv, delay)

@@ -160,15 +160,16 @@ def test_time_that_is_skipped_passes_outside_and_counts_for_those_who_waited():
     assert 600e3 < late.ttft_ms < 601e3
 
 
-def test_what_waits_can_be_dropped_and_leaves_no_outcome():
+def test_what_waits_or_runs_can_be_dropped_and_leaves_no_outcome():
     fleet = Fleet(make(), RoundRobin(), 1)
     for i in range(30):
         fleet.send(0.01 * i, [1000 + i] * 4, 40)
     fleet.run_until(0.35)
     assert fleet.load().waiting == 22
     assert fleet.drop_waiting() == 22
+    assert fleet.drop_running(0.5) == 4
     fleet.finish(60)
-    assert len(fleet.outcomes) == 8
+    assert len(fleet.outcomes) == 4
     assert fleet.members[0].outstanding(fleet._ns(fleet.now_s)) == 0
 
 

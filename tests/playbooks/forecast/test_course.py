@@ -173,6 +173,29 @@ def test_a_pace_says_how_many_requests_have_not_ended():
     assert pace.times(2.0) == Pace(8.0, 8.0, 0.5)
 
 
+def test_as_many_end_as_do_not_stay():
+    pace = Pace(able=4.0, full=8.0, alone_s=1.0)
+    assert pace.ends(100.0, 30.0, 5.0) == pytest.approx(20) and pace.ends(9.0, 0.0, 0.0) == 0
+    assert pace.ends(0.0, 60.0, 60.0) + pace.left(0.0, 60.0, 60.0) == pytest.approx(60, rel=0.02)
+
+
+def test_a_window_begins_with_requests_under_way_and_no_burst_of_prompts():
+    """Where prompts cost most, a fleet that had to compute those of all that run would be late."""
+    lengths = "lognormal:200,20,0.5"
+    pace = pace_of(a_scenario(), traffic([6.0], 600.0, lengths=lengths))
+    day = traffic((0.85 * pace.able,), 1200.0, lengths=lengths)
+    exact = run_whole(a_scenario(), World(day), pace.able).outcomes
+    known = np.percentile([o.ttft_ms for o in exact if o.ttft_ms is not None], (50, 90))
+    parts = Sampling(1, 20.0, 5.0, 12)
+    found = [
+        outcome.ttft_ms
+        for place in (0.1, 0.5, 0.9)
+        for outcome in run_typical(a_scenario(), World(day), pace, parts, place).outcomes
+        if outcome.ttft_ms is not None
+    ]
+    assert np.percentile(found, (50, 90)) == pytest.approx(known, rel=0.2)
+
+
 def test_losses_between_windows_count():
     gone = typical((0.5 * ABLE,), 1, losses=(Loss(1, 900.0, 900.0),))
     for day in gone:
