@@ -63,10 +63,15 @@ def use(language: str) -> None:
     written.use(language, _)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def _(text: str) -> str:
     """In the language of the product; what is no text of ours stays as it is."""
-    if _forms is None or not _LETTER.search(text) or _NUMBER.fullmatch(text):
+    if (
+        _forms is None
+        or isinstance(text, written.Name)
+        or not _LETTER.search(text)
+        or _NUMBER.fullmatch(text)
+    ):
         return text
     found = _forms.translate(text)
     if found is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from playbooks.reports.language import Name
 from playbooks.reports.text import json_values
 
 Cell = str | int | float | bool | None
@@ -36,6 +37,11 @@ def text_of(value: Any) -> str:
     if value is None or isinstance(value, int | float | str):
         return plain(value)
     return json.dumps(json_values(value), ensure_ascii=False)
+
+
+def named(value: Cell) -> str:
+    """Of a column of names: what is typed is the same in every language."""
+    return Name(plain(value))
 
 
 def _number(text: Callable[[float], str]) -> Show:

@@ -9,6 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Say = Callable[[str], str]
+
+
+class Name(str):
+    """A name, or several: what is typed, and so the same in every language."""
+
+    __slots__ = ()
+
+
 _code = "en"
 _say: Say = str
 

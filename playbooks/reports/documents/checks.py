@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from playbooks.reports.document import Column, Document, Table, percent, plain, rate, whole
+from playbooks.reports.document import Column, Document, Table, named, percent, plain, rate, whole
 from playbooks.reports.documents.canary import canary_document
 from playbooks.reports.documents.checklist import checklist_document
 from playbooks.reports.documents.compare import compare_document
@@ -86,7 +86,8 @@ def _rungs(points: Sequence[dict[str, Any]]) -> Table:
 
 
 def _steps(report: dict[str, Any]) -> Table:
-    columns = [Column("step"), Column("kind"), Column("verdict"), SECONDS, Column("what")]
+    columns = [Column("step", named), Column("kind", named), Column("verdict"), SECONDS,
+               Column("what")]  # fmt: skip
     rows = [
         [row["id"], row["kind"], row["verdict"], row["seconds"], row["reason"]]
         for row in report["steps"]
@@ -95,7 +96,7 @@ def _steps(report: dict[str, Any]) -> Table:
 
 
 def _findings(report: dict[str, Any]) -> list[Table]:
-    columns = [Column("finding"), Column("confidence", percent, True), Column("remedy"),
+    columns = [Column("finding", named), Column("confidence", percent, True), Column("remedy"),
                Column("applies"), Column("refuted by")]  # fmt: skip
     rows = [
         [f["cause"], f["confidence"], f["remedy"], f["applies"], f["refuted_by"]]
@@ -109,7 +110,8 @@ def _words(finding: dict[str, Any]) -> str:
 
 
 def _gates(report: dict[str, Any]) -> list[Table]:
-    columns = [Column("step"), Column("gate"), Column("value", plain, True), Column("verdict")]
+    columns = [Column("step", named), Column("gate"), Column("value", plain, True),
+               Column("verdict")]  # fmt: skip
     rows = [
         [row["id"], f"{gate['metric']} {gate['op']} {gate['limit']:g}", gate["value"],
          gate["verdict"]]
@@ -119,7 +121,7 @@ def _gates(report: dict[str, Any]) -> list[Table]:
 
 
 def _metrics(report: dict[str, Any]) -> list[Table]:
-    columns = [Column("step"), Column("metric"), Column("value", plain, True)]
+    columns = [Column("step", named), Column("metric", named), Column("value", plain, True)]
     rows = [
         [row["id"], name, value]
         for row in report["steps"]
@@ -169,7 +171,7 @@ def _held(held: dict[str, dict[str, int]]) -> Table:
 
 
 def selftest_document(report: dict[str, Any]) -> Document:
-    columns = [Column("fault"), Column("what was done"), Column("first finding"),
+    columns = [Column("fault"), Column("what was done"), Column("first finding", named),
                Column("confidence", percent, True), Column("verdict"), SECONDS]  # fmt: skip
     rows = [
         [row["fault"] or "none", row["what"], row["first"], row["confidence"],

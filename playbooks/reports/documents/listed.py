@@ -10,18 +10,22 @@ from playbooks.reports.document import (
     Facts,
     Table,
     duration,
+    named,
     percent,
     plain,
     rate,
     text_of,
     whole,
 )
+from playbooks.reports.language import Name
 
 SHORT_ID = 8
+NAMES = {"id", "name", "file", "steps", "fault", "cause"}
+"""Columns of names."""
 
 
 def _table(names: tuple[str, ...], rows: list[list[Any]]) -> Table:
-    return Table("", [Column(name) for name in names], rows)
+    return Table("", [Column(n, named if n in NAMES else plain) for n in names], rows)
 
 
 def model_document(report: dict[str, Any]) -> Document:
@@ -75,7 +79,7 @@ def _step(step: dict[str, Any]) -> list[tuple[str, str]]:
         ("gate", f"{gate['metric']} {gate['op']} {gate['value']:g} ({gate['severity']})")
         for gate in step["gates"]
     ]
-    return [*((n, text) for n, text in facts if text), ("gives", ", ".join(step["metrics"]))]
+    return [*((n, text) for n, text in facts if text), ("gives", Name(", ".join(step["metrics"])))]
 
 
 def explain_document(report: dict[str, Any]) -> Document:

@@ -20,6 +20,7 @@ from engine.errors import ConfigError
 from engine.simulated.demo import DemoEngine
 from journeys import Console
 from playbooks.optlog import OptLog
+from playbooks.reports.documents.listed import playbooks_document
 
 PO = sorted(lang.FOLDER.glob("zh/*.po"))
 LATIN = re.compile(r"[A-Za-z]{4,}")
@@ -137,3 +138,10 @@ async def test_little_of_the_overview_stays_english(clock, chinese):
         left = {word for text in texts for word in LATIN.findall(text)}  # events: as told
         left |= set(LATIN.findall(plain(app.overview.header._lines[0])))
     assert left <= KEPT | {"space"}
+
+
+def test_names_in_reports_stay_as_they_are_typed(chinese):
+    report = {"playbooks": [{"name": "soak", "title": "Soak", "steps": ["soak", "load"]}]}
+    table = playbooks_document(report).tables[0]
+    said = [lang._(cell) for cell in table.texts()[0]]
+    assert said[0] == "soak" and said[2] == "soak, load" and not LATIN.search(said[1])
