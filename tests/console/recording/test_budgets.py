@@ -18,6 +18,7 @@ from console.recording.replay import Replay
 from engine.observing.objectives import Objective
 from engine.snapshot import ObjectiveCount, QueueState, Snapshot, Source, SourceState
 from playbooks.objectives.file import Objectives
+from playbooks.reports.formats import as_markdown
 from recordings import START, Clock, record
 from report_schemas import violations
 from screens import settle, text_of
@@ -27,12 +28,12 @@ PROMISED = Objectives((Objective("ttft", 0.99, 0.5), Objective("reachable", 0.99
 RULES = '[[rules]]\nname = "queue"\nfield = "queue.waiting"\nabove = 50\n'
 
 
-def night(path: Path, promised: Objectives | None = PROMISED, hz: float = 1.0) -> Path:
+def night(path: Path, seconds: int = 3600) -> Path:
     """An hour: ten minutes of it most requests miss and a queue stands, two nobody answers."""
     clock = Clock()
-    recorder = Recorder(path, About("http://a:1", hz, objectives=promised), clock)
+    recorder = Recorder(path, About("http://a:1", 1.0, objectives=PROMISED), clock)
     good = total = 0
-    for second in range(3600):
+    for second in range(seconds):
         clock.now = START + second
         storm, gone = 1200 <= second < 1800, 3000 <= second < 3120
         total += 0 if gone else 4
@@ -87,7 +88,7 @@ def test_a_head_that_promises_nonsense_is_played_without_budgets(tmp_path, monke
         About, "head",
         lambda self, at: json.dumps(json.loads(head(self, at)) | {"objectives": promised}).encode(),
     )  # fmt: skip
-    assert Replay.open(night(tmp_path / "odd.everec")).budgets is None
+    assert Replay.open(night(tmp_path / "odd.everec", 3)).budgets is None
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_rules_are_tried_on_it(recorded, tmp_path):
     for times in at.values():  # budgets: told when they are spent, and over within a minute
         assert len(times) == 2 and 1200 < times[0] < 1800 <= times[1] <= 1860
     assert set(at) == {"ttft budget fast", "ttft budget slow"}
-    text = replayed(file, recorded)
+    text = as_markdown(report)
     assert "5 alerts in 60 min" in text and "queue.waiting above 50" in text
 
 
