@@ -207,4 +207,4 @@ def progress_text(progress: LoadProgress) -> str:
         f"TTFT p50 {milliseconds(ttft['p50'])} p99 {milliseconds(ttft['p99'])}",
         f"E2E p99 {milliseconds(e2e['p99'])}",
     ]
-    return "  ".join([*parts, f"{progress.failed} failed"] if progress.failed else parts)
+    return " · ".join([*parts, f"{progress.failed} failed"] if progress.failed else parts)

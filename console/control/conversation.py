@@ -74,12 +74,13 @@ class Conversation:
 
     def _finish(self, answer: Turn, reason: FinishReason, error: str | None) -> None:
         self._stream = None
-        answer.note = f"{reason}{f': {error}' if error else ''} · {self._tokens} tok"
+        notes = [f"{reason}: {error}" if error else str(reason), f"{self._tokens} tok"]
         if self._first:
-            answer.note += f" · first after {fmt.duration(self._first - self._asked)}"
+            notes.append(f"first after {fmt.duration(self._first - self._asked)}")
             took = self.clock() - self._first
             if self._tokens > 1 and took > 0:
-                answer.note += f" · {fmt.rate((self._tokens - 1) / took, 'tok')}"
+                notes.append(fmt.rate((self._tokens - 1) / took, "tok"))
+        answer.note = " · ".join(notes)
         if reason not in GOOD_ENDS and not answer.text:
             self.turns[-2].failed = answer.failed = True
 

@@ -19,6 +19,7 @@ WORDS = (
     "tokenizing", "streams", "texts", "slabs", "same time",
     "attention", "planning", "sampling", "applying",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
+    "served", "more",
 )  # fmt: skip
 
 OTHERS = (

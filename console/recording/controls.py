@@ -161,11 +161,11 @@ class RecordingControls(ConsoleSurface):
             self.draw(self.bridge.poll())
 
     def action_seek_event(self, direction: int) -> None:
-        where = "after" if direction > 0 else "before"
+        none = "no event after this" if direction > 0 else "no event before this"
 
         def move(player: Replay) -> str | None:
             found = player.seek_event(direction)
-            return f"no event {where} this" if found is None else None
+            return none if found is None else None
 
         self._move(move)
 

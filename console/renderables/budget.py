@@ -40,19 +40,19 @@ def detail(state: ScreenState, width: int, height: int) -> list[Line]:
 
 def promise(budget: Budget) -> str:
     """99 % of requests: first token within 500 ms; over 8 d"""
-    what = {
-        "ttft": "first token within",
-        "tpot": "a token within",
-        "e2e": "last token within",
-        "availability": "served",
-        "reachable": "somebody answers",
-    }[budget.objective.name]
-    limit = (
-        "" if budget.objective.within_s is None else f" {fmt.duration(budget.objective.within_s)}"
-    )
-    share = f"{budget.objective.share * 100:g} %"
-    of = "the time" if budget.of_time else "requests"
-    return f"{share} of {of}: {what}{limit}; over {fmt.span(budget.window_s)}"
+    within, window = fmt.duration(budget.objective.within_s), fmt.span(budget.window_s)
+    share = budget.objective.share * 100
+    match budget.objective.name:
+        case "ttft":
+            return f"{share:g} % of requests: first token within {within}; over {window}"
+        case "tpot":
+            return f"{share:g} % of requests: a token within {within}; over {window}"
+        case "e2e":
+            return f"{share:g} % of requests: last token within {within}; over {window}"
+        case "reachable":
+            return f"{share:g} % of the time: somebody answers; over {window}"
+        case _:
+            return f"{share:g} % of requests: served; over {window}"
 
 
 def gone(budget: Budget) -> str:
@@ -88,9 +88,8 @@ def _bar(budget: Budget, width: int) -> Line:
 
 
 def _facts(budget: Budget, width: int) -> Iterator[Line]:
-    spent = fmt.percent(budget.spent)
-    if budget.bounds_ms is not None:
-        spent += f" ({fmt.percent(budget.least)} to {fmt.percent(budget.most)})"
+    share, least, most = map(fmt.percent, (budget.spent, budget.least, budget.most))
+    spent = share if budget.bounds_ms is None else f"{share} ({least} to {most})"
     fields = [
         *_counted(budget),
         Field("spent", spent, trouble=budget.gone_s == 0),

@@ -76,14 +76,13 @@ def _state(view: StepView, now: float) -> Line:
 def _progress(view: StepView, now: float, width: int) -> Line:
     share = view.done / view.total if view.total > 0 else None
     left = view.left(now)
-    note = f"  {fmt.percent(share)}" if share is not None else ""
-    note += f"  about {fmt.duration(left)} left" if left is not None else ""
     full = bar(share, BAR)
     line: Line = (
         Span("     "),
         Span(full, "spark"),
         Span("·" * (BAR - len(full)), "faint"),
-        Span(note, "value"),
+        Span(f"  {fmt.percent(share)}" if share is not None else "", "value"),
+        Span(f"  about {fmt.duration(left)} left" if left is not None else "", "value"),
         Span(f"  {view.text}" if view.text else "", "label"),
     )
     return fit(line, width)
@@ -105,12 +104,15 @@ def _findings(findings: Sequence[dict[str, object]], width: int) -> Iterator[Lin
 
 def _cause(row: dict[str, object]) -> str:
     """ "kv_bound, 90 % sure, needs a restart"."""
-    sure, applies = row.get("confidence"), row.get("applies")
-    text = str(row.get("cause"))
+    parts, sure = [str(row.get("cause"))], row.get("confidence")
     if isinstance(sure, float):
-        text += f", {sure:.0%} sure"
-    words_of = {"live": "can be changed live", "restart": "needs a restart"}
-    return f"{text}, {words_of[str(applies)]}" if applies in words_of else text
+        parts.append(f"{sure:.0%} sure")
+    match row.get("applies"):
+        case "live":
+            parts.append("can be changed live")
+        case "restart":
+            parts.append("needs a restart")
+    return ", ".join(parts)
 
 
 def _indented(lines: Sequence[Line]) -> Iterator[Line]:

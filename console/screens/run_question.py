@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from playbooks.runs.terms import Terms
 
 INSIDE = (
-    "measures on engines of its own that share this one's weights; the panels show them. The "
-    "console's own load is held back meanwhile; requests of others are not, and would be measured "
-    "with it."
-)
-OUTSIDE = (
-    "sends its requests to {}, beside what that engine serves: its users may feel them. What only "
-    "the inside of an engine tells is named as a blind spot of the verdict."
+    "It measures on engines of its own that share this one's weights; the panels show them. "
+    "The console's own load is held back meanwhile; requests of others are not, and would be "
+    "measured with it."
 )
 COUNTING = "What it will send is being counted; then it can be run."
 
@@ -71,10 +67,9 @@ class RunQuestion(ConfirmScreen):
         return announcement_of(self._playbook, site).text(self._playbook.time_budget_s)
 
     def consequence(self) -> list[Line]:
-        where = INSIDE if self._reach is None else OUTSIDE.format(shown(self._reach.url))
-        budget = self._playbook.time_budget_s
-        takes = "It" if budget is None else f"It takes up to {fmt.duration(budget)} and"
-        lines = paragraph(f"{takes} {where}", ALARM)
+        lines = paragraph(INSIDE if self._reach is None else _outside(self._reach.url), ALARM)
+        if (budget := self._playbook.time_budget_s) is not None:
+            lines += [BLANK, *paragraph(f"It takes up to {fmt.duration(budget)}.")]
         if self._reach is not None:
             lines += [BLANK, *self._sends()]
         return [*lines, BLANK, *paragraph(f"Terms: {self.terms.words(self._reach is not None)}.")]
@@ -96,6 +91,14 @@ class RunQuestion(ConfirmScreen):
         self.terms = terms_of(texts)
         self._count()
         self.fill()
+
+
+def _outside(url: str) -> str:
+    return (
+        f"It sends its requests to {shown(url)}, beside what that engine serves: its users may "
+        "feel them. What only the inside of an engine tells is named as a blind spot of the "
+        "verdict."
+    )
 
 
 # The words of `evewatch check`: what is said there as --guard is `guard` here.

@@ -11,8 +11,8 @@ from console.locale.forms import places
 from glossary import lacking, terms
 
 MISSING = {
-    "console": 237,
-    "commands": 403,
+    "console": 0,
+    "commands": 0,
     "engine": 0,
     "checklists": 0,
     "playbooks-measure": 10,

@@ -161,12 +161,12 @@ def test_exit_codes():
 def test_the_progress_line_says_rate_in_flight_and_p99():
     many = LoadProgress(10.0, 300, 280, 0, 1000, [100.0] * 280, [1500.0] * 280)
     assert progress_text(many) == (
-        "10 s  280 of 1000 done  30.0 requests/s  20 in flight  TTFT p50 100 ms p99 100 ms  "
+        "10 s · 280 of 1000 done · 30.0 requests/s · 20 in flight · TTFT p50 100 ms p99 100 ms · "
         "E2E p99 1.50 s"
     )
     few = LoadProgress(0.0, 3, 2, 1, None, [100.0], [200.0])
-    assert progress_text(few).endswith("TTFT p50 100 ms p99 –  E2E p99 –  1 failed")
-    assert progress_text(few).startswith("0 s  2 done  0.0 requests/s  1 in flight")
+    assert progress_text(few).endswith("TTFT p50 100 ms p99 – · E2E p99 – · 1 failed")
+    assert progress_text(few).startswith("0 s · 2 done · 0.0 requests/s · 1 in flight")
 
 
 def test_the_table_of_a_run_without_answers(load, capsys):
