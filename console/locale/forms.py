@@ -50,6 +50,7 @@ class Form:
         pieces = _PLACE.split(msgid)
         self.names = pieces[1::3]
         self._numbers = [bool(mark) for mark in pieces[2::3]]
+        self.numbers = sum(self._numbers)
         self._literals = [_plain(literal) for literal in pieces[::3]]
         self.first = self._literals[0][:1]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
@@ -172,7 +173,7 @@ class Forms:
     def _candidates(self, text: str) -> list[tuple[Form, dict[str, str]]]:
         words = {"", *_WORD.findall(text), *_WORD.findall(_turned(text))[:1]}
         forms = [form for word in words for form in self._by_word.get(word, ())]
-        forms.sort(key=lambda form: (-form.letters, not text.startswith(form.first), form.msgid))
+        forms.sort(key=lambda f: (-f.letters, not text.startswith(f.first), -f.numbers, f.msgid))
         return [(f, values) for f in forms if (values := f.match(text)) is not None]
 
     def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
@@ -197,7 +198,7 @@ class Forms:
     def _values(self, values: Mapping[str, str], depth: int) -> dict[str, str | None]:
         return {
             name: value
-            if name.rstrip("0123456789") in NAMES and _NAME.fullmatch(value)
+            if name.rstrip("0123456789") in NAMES and _NAME.fullmatch(value.rpartition(": ")[2])
             else self._value(value, depth)
             for name, value in values.items()
         }

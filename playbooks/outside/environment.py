@@ -116,7 +116,7 @@ def _metrics(seen: Snapshot) -> Check:
 def _kv(seen: Snapshot) -> Check:
     kv = seen.kv
     pages = f"{kv.total} pages" if kv.total else ""
-    size = f"of {kv.page_tokens}" if kv.page_tokens else ""
+    size = f"of {kv.page_tokens:d}" if kv.page_tokens else ""
     text = " ".join(part for part in (pages, size, kv.format) if part)
     return Check(
         "kv_cache", PASS if text else SKIP, text, "the metrics page" if text else "not told"

@@ -58,6 +58,9 @@ CASES = Forms(
         "nobody waits": "没有人等待",
         "Set it back": "改回去",
         "load": "负载",
+        "{share:n} to {name}": "{share} 给了 {name}",
+        "{a} to {b}": "{a} 到 {b}",
+        "{name}: expected at least {least}, got {value}": "{name}：应至少为 {least}，实为 {value}",
         "refused: {why}": "被拒绝：{why}",
         "expected {what}, got {value}": "应为 {what}，实际为 {value}",
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
@@ -75,6 +78,9 @@ CASES = Forms(
         ("✓ pass", "✓ 通过"),
         ("3 pass", "3 通过"),
         ("load 89 %", "负载 89 %"),
+        ("5% to steal", "5% 给了 steal"),  # where a number stands
+        ("12:00 to 13:00", "12:00 到 13:00"),
+        ("x.toml:3: load: expected at least 1, got 0", "x.toml:3: load：应至少为 1，实为 0"),
         ("load: nobody waits", "load：没有人等待"),  # a name
         ("out of nobody knows what", None),  # not one thing of another
         ("refused: nobody knows why", "被拒绝：nobody knows why"),  # words of others
