@@ -2,15 +2,21 @@
 
 import json
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from console.cli import app
-from console.commands.alerting import keeping
+from console.commands.alerting import alone, keeping
 from console.commands.settings import alerts_file, engine_config
+from console.commands.watch import _snapshots as watched
 from engine.errors import ConfigError
+from engine.remote.fleet.fleet import FleetTarget, attach_all
+from engine.snapshot import Snapshot, Source, SourceState
 from playbooks.optlog import OptLog
+from remote_stub import SocketServer
 from report_schemas import violations
 
 
@@ -81,3 +87,23 @@ def test_settings_may_name_the_file_of_alerts(tmp_path, monkeypatch):
     settings.write_text('[alerts]\nfiel = "a.toml"\n')
     with pytest.raises(ConfigError, match=r"evewatch.toml:2: .*did you mean 'file'"):
         alerts_file(environment={})
+
+
+def test_a_target_that_never_answered_is_looked_after_too():
+    dead = SocketServer({}).start()
+    dead.kill()
+    fleet = attach_all([FleetTarget(dead.url, name="a")])
+    assert watched(fleet)["a"].source.state is SourceState.STALE
+    fleet.poll()
+    assert watched(fleet)["a"].source.state is SourceState.UNREACHABLE
+    fleet.stop()
+
+
+def test_an_engine_whose_thread_hangs_is_no_live_one():
+    """Nothing says so but the age of what it showed last."""
+    engine = SimpleNamespace(
+        stale_after_s=5.0,
+        snapshot=lambda: Snapshot(seq=1, time=time.time() - 60, source=Source(target="a")),
+    )
+    (seen,) = alone(engine)().values()
+    assert seen.source.state is SourceState.STALE and "hung" in (seen.source.reason or "")
