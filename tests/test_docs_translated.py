@@ -83,6 +83,6 @@ def test_labels_are_those_on_the_screen():
     """`label`（标签）: what stands in brackets is what the console shows."""
     said = texts_of(lang.FOLDER / "zh")
     page = (ROOT / "docs/zh/console.md").read_text("utf-8")
-    labels = [pair for pair in re.findall(r"`([^`]+)`（([^（）]+)）", page) if pair[0] in said]
+    labels = [pair for pair in re.findall(r"`([^`]+)`（([^（）\[]+)）", page) if pair[0] in said]
     assert len(labels) >= 20
     assert [(label, shown) for label, shown in labels if said[label] != shown] == []
