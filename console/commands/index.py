@@ -106,9 +106,9 @@ class Commands(TyperGroup):
         if args and args[0] in OLD_COMMANDS:
             raise ConfigError(f"`evewatch {args[0]}` is now `evewatch {OLD_COMMANDS[args[0]]}`")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = get_close_matches(args[0], COMMANDS, 1)
-            hint = f"; did you mean {close[0]}?" if close else "; `evewatch --help` lists them"
-            raise ConfigError(f"there is no command {args[0]}{hint}")
+            for name in get_close_matches(args[0], COMMANDS, 1):
+                raise ConfigError(f"there is no command {args[0]}; did you mean {name}?")
+            raise ConfigError(f"there is no command {args[0]}; `evewatch --help` lists them")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

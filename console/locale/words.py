@@ -25,7 +25,7 @@ WORDS = (
 OTHERS = (
     # of the library of the command line
     "Usage", "Options", "Arguments", "Commands", "Show this message and exit.",
-    "[default: {value}]", "[required]", "[env var: {variable}; default: {value}]",
+    "[default: {name}]", "[required]", "[env var: {variable}; default: {value}]",
     "No such option: {name}", "No such option: {name} Did you mean {other}?",
     "No such option: {name} (Possible options: {others})",
     "Missing argument {name}.", "Missing option {name}.", "Missing command.",
