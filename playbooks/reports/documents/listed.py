@@ -91,12 +91,16 @@ def explain_document(report: dict[str, Any]) -> Document:
     return Document(title or "Symptoms", sentences=report["suggestions"])
 
 
+EFFECT = {"live": "while it runs", "restart": "after a restart"}
+
+
 def _entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("likely", entry["likely"]),
         *(("confirm", command) for command in entry["confirm"]),
         ("look for", entry["look_for"]),
-        ("do", f"{entry['remedy']} ({entry['applies']})"),
+        ("do", entry["remedy"]),
+        ("takes effect", EFFECT[entry["applies"]]),
         ("undo", entry["undo"]),
     ]
 
