@@ -16,6 +16,7 @@ from console.commands.options import ShippedOrFile, command_options
 from console.commands.output import Output
 from console.commands.streams import show
 from console.exits import OF_VERDICT
+from console.locale.lang import _
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def playbook_types(output: Output) -> None:
 
     def show() -> None:
         for name, row in types.items():
-            print(f"\n{name}: {row['about']}")
+            print(f"\n{name}: {_(row['about'])}")
             for field, told in row["parameters"].items():
                 default = "" if told["default"] in (None, (), "") else f" [{told['default']}]"
-                print(f"  {field:<19}{told['about']}{default}")
-            print(f"  gives {', '.join(row['metrics'])}")
+                print(f"  {field:<19}{_(told['about'])}{default}")
+            print(f"  {_('gives')} {', '.join(row['metrics'])}")
 
     output.finish({"schema": 1, "kind": "step_types", "types": types}, show=show)
 

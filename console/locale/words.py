@@ -17,7 +17,7 @@ WORDS = (
     "none", "nothing", "whole", "healthy", "nobody",
     "rss bytes", "allocated bytes", "reserved bytes", "idle pages", "container entries",
     "tokenizing", "streams", "texts", "slabs", "same time",
-    "attention", "planning", "sampling", "applying",
+    "middle", "attention", "planning", "sampling", "applying",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "served", "more",
 )  # fmt: skip

@@ -20,7 +20,7 @@ from playbooks.reports.document import (
 from playbooks.reports.language import Name
 
 SHORT_ID = 8
-NAMES = {"id", "name", "file", "steps", "fault", "cause"}
+NAMES = {"id", "name", "file", "its steps", "fault", "cause"}
 """Columns of names."""
 
 
@@ -43,7 +43,7 @@ def models_document(report: dict[str, Any]) -> Document:
 
 def playbooks_document(report: dict[str, Any]) -> Document:
     rows = [[row["name"], row["title"], ", ".join(row["steps"])] for row in report["playbooks"]]
-    table = _table(("name", "title", "steps"), rows)
+    table = _table(("name", "title", "its steps"), rows)
     return Document("Playbooks", tables=[table], rows=report["playbooks"])
 
 
