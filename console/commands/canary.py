@@ -164,11 +164,11 @@ def event_text(event: Event) -> tuple[str, bool]:
         case Decided(decision):
             return f"canary: {decision['title']}: {decision['why']}", True
         case Beat():
-            failed = f", {event.failed} failed" if event.failed else ""
+            failed = f", {event.failed:d} failed" if event.failed else ""
             return (
-                f"{percent(event.share)}  {event.elapsed_s:.0f} of at least {event.least_s:.0f} s"
-                f"  candidate {event.candidate} of {event.wanted}{failed}  "
-                f"baseline {event.baseline}  {event.open} in flight",
+                f"{percent(event.share)} · {event.elapsed_s:.0f} of at least {event.least_s:.0f} s"
+                f" · candidate {event.candidate:d} of {event.wanted:d}{failed}"
+                f" · baseline {event.baseline:d} · {event.open:d} in flight",
                 False,
             )
     return "", False

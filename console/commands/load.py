@@ -196,15 +196,15 @@ def progress_text(progress: LoadProgress) -> str:
     from playbooks.load.summary import latency_block
     from playbooks.reports.document import duration as milliseconds
 
-    total = f" of {progress.total}" if progress.total is not None else ""
+    total = f" of {progress.total:d}" if progress.total is not None else ""
     rate = progress.sent / progress.elapsed_s if progress.elapsed_s else 0.0
     ttft, e2e = latency_block(progress.ttft_ms), latency_block(progress.e2e_ms)
     parts = [
         f"{progress.elapsed_s:.0f} s",
-        f"{progress.done}{total} done",
+        f"{progress.done:d}{total} done",
         f"{rate:.1f} requests/s",
-        f"{progress.in_flight} in flight",
+        f"{progress.in_flight:d} in flight",
         f"TTFT p50 {milliseconds(ttft['p50'])} p99 {milliseconds(ttft['p99'])}",
         f"E2E p99 {milliseconds(e2e['p99'])}",
     ]
-    return " · ".join([*parts, f"{progress.failed} failed"] if progress.failed else parts)
+    return " · ".join([*parts, f"{progress.failed:d} failed"] if progress.failed else parts)

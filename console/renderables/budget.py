@@ -117,8 +117,8 @@ def _counted(budget: Budget) -> tuple[Field, Field]:
 
 def _burn(burn: Burn) -> str:
     """0.8 × in 16 min, 1.2 × in 80 s"""
-    over = ((burn.over_long, burn.long_s), (burn.over_short, burn.short_s))
-    return ", ".join(f"{_times(rate)} in {fmt.span(seconds)}" for rate, seconds in over)
+    in_long, in_short = _times(burn.over_long), _times(burn.over_short)
+    return f"{in_long} in {fmt.span(burn.long_s)}, {in_short} in {fmt.span(burn.short_s)}"
 
 
 def _doubt(budget: Budget) -> str:

@@ -117,7 +117,7 @@ def test_bad_input_is_refused_before_anything_runs(arguments, why):
 def test_what_is_told_while_it_runs():
     beat = Beat(0.1, 12.0, 60.0, 7, 70, 30, 1, 4)
     text, lasting = event_text(beat)
-    assert text.startswith("10 %  12 of at least 60 s")
+    assert text.startswith("10 % · 12 of at least 60 s · candidate 7 of 30")
     assert "1 failed" in text and not lasting
     decided = Decided({"title": "hold at 10 %", "why": "too few"})
     assert event_text(decided) == ("canary: hold at 10 %: too few", True)
