@@ -147,6 +147,9 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Hook], Got
             for hook in hooks.values():
                 hook.cure()
         time.sleep(0.1)
+    if not cured:  # this process itself was held up
+        for hook in hooks.values():
+            hook.cure()
     target.traffic.waiting = 0
     give_up = time.monotonic() + 90.0
     while time.monotonic() < give_up and not all(_whole(h, out) for h in hooks.values()):
@@ -183,9 +186,11 @@ def main() -> None:
             f"after the command {max(late, default=0):.1f} s at most"
         )
     print("what it said of its ways:")
-    for line in said.splitlines():
-        if "webhook" in line or "not delivered" in line:
+    lines = said.splitlines()
+    for line in lines:
+        if "webhook" in line:
             print(f"  {line}")
+    print(f"  not delivered: {sum(line.startswith('not delivered') for line in lines)}")
 
 
 if __name__ == "__main__":
