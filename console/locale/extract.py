@@ -194,7 +194,9 @@ class _Reader:
 
     def _leftovers(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Texts of local variables that are used otherwise than in a sentence."""
-        for name, held in reversed([*self._scope.texts.items()]):  # they are made of earlier ones
+        for name in self._scope.texts:  # which of them others are made of
+            sentences(ast.Name(name, ast.Load()), self._scope)
+        for name, held in self._scope.texts.items():
             uses = [n for n in ast.walk(node) if is_load(n, name)]
             if any(id(n) not in self._scope.used for n in uses):
                 said = sentences(ast.Name(name, ast.Load()), self._scope)

@@ -27,6 +27,8 @@ _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", "
 _COLUMNS = {"  ": "  "}
 DEPTH = 4
 """Texts in places of texts."""
+_TORN = re.compile(r"^[;,:.)]\s|[;:,(]$")
+"""What begins or ends amid a sentence: the form is another one."""
 MOST_KNOWN = 20_000
 """Texts that are remembered."""
 SURE = 10
@@ -204,6 +206,8 @@ class Forms:
         }
 
     def _value(self, value: str, depth: int) -> str | None:
+        if _TORN.search(value):
+            return None
         found = self.translate(value, depth - 1)
         return found if found is not None or _PROSE.search(value) else value
 

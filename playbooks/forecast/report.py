@@ -182,10 +182,8 @@ def _verdict(report: dict[str, Any], scenario: dict[str, Any]) -> str:
     missed = list(_missed(report, scenario))
     if missed:
         spans, more = ", ".join(missed[:MOST_SPANS]), len(missed) - MOST_SPANS
-        if more > 1:
-            found += f"; missed {spans} and {more} times more"
-        else:
-            found += f"; missed {spans} and once more" if more == 1 else f"; missed {spans}"
+        rest = " and once more" if more == 1 else f" and {more} times more" if more > 0 else ""
+        found += f"; missed {spans}{rest}"
     return found
 
 

@@ -197,10 +197,10 @@ def hot_spots(stages: list[dict[str, Any]], steps: dict[str, Any]) -> list[str]:
     spots = []
     for row in sorted(stages, key=lambda row: -row["share"]):
         if row["share"] >= HOT:
-            parts = _of_a_step(steps) if row["stage"] in ("prefill", "decode") else ""
-            inside = f"; of a step {parts}" if parts else ""
+            inside = _of_a_step(steps) if row["stage"] in ("prefill", "decode") else None
+            parts = f"; of a step {inside}" if inside else ""
             spots.append(
-                f"{row['stage']} is {row['share']:.0%} of request time{inside} "
+                f"{row['stage']} is {row['share']:.0%} of request time{parts} "
                 f"({ADVICE[row['stage']]})"
             )
             steps = {} if inside else steps  # said once

@@ -51,11 +51,11 @@ class Announcement:
         limit = "without a time limit" if budget_s is None else f"within {budget_s / 60:.0f} min"
         once = f"at most {self.at_once} at once" if self.at_once else "as they arrive"
         late = ", more where arrivals are open and answers late" if self.open_loop else ""
-        most = f"; up to {self.requests + self.more:,} where something is repeated or takes longer"
-        most = most if self.more else ""
-        notes = "".join(f"; {note}" for note in self.notes)
-        return (f"will send about {self.requests:,} requests, {self.tokens:,} tokens, {limit}; "
-                f"{once}{late}{most}{notes}")  # fmt: skip
+        most = f"up to {self.requests + self.more:,} where something is repeated or takes longer"
+        return "; ".join((
+            f"will send about {self.requests:,} requests, {self.tokens:,} tokens, {limit}",
+            f"{once}{late}", *([most] if self.more else []), *self.notes,
+        ))  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -84,7 +84,7 @@ def run_sweep(site: UrlSite, params: models.SweepStep, clock: StepClock) -> Step
         "peak_tok_s": max(float(np.mean(rung.rates)) for rung in rungs),
     }
     if len(counted) < len(rungs):
-        note = f"{note}; users beyond its cap of {cap} are left out"
+        note = "; ".join((note, f"users beyond its cap of {cap} are left out"))
     report = {"points": [rung.to_dict() for rung in rungs], "knee": found, "cap": cap,
               "prompt_cached": max(rung.cached for rung in rungs)}  # fmt: skip
     blind = frozenset({"cap_over_recommended"}) if cap is None else frozenset[str]()

@@ -15,8 +15,8 @@ MISSING = {
     "commands": 0,
     "engine": 0,
     "checklists": 0,
-    "playbooks-measure": 10,
-    "playbooks-health": 29,
+    "playbooks-measure": 0,
+    "playbooks-health": 0,
     "playbooks-reports": 0,
 }
 """Texts that have no translation yet: this only goes down."""
