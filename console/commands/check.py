@@ -26,6 +26,7 @@ from console.commands.output import Output
 from console.commands.signals import ended_by
 from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
+from console.locale.lang import _
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -222,8 +223,9 @@ def _step_listener(line: StatusLine) -> Callable[[Event], None]:
             case events.StepProgress(done=done, total=total):
                 line.pass_by(f"{place}: {done}" + (f" of {total}" if total else ""))
             case events.GateJudged(verdict=verdict, evidence=evidence) if verdict != "pass":
-                line.stay(f"      {verdict}: {evidence}")
+                line.stay(f"      {_(verdict)}: {_(evidence)}")
             case events.StepEnded(verdict=verdict, seconds=seconds, note=note):
-                line.stay(f"      {verdict} ({seconds:.1f} s)" + (f": {note}" if note else ""))
+                found = f"{_(verdict)} ({seconds:.1f} s)"
+                line.stay(f"      {found}: {_(note)}" if note else f"      {found}")
 
     return listener
