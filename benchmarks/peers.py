@@ -130,12 +130,18 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def write(path: Path, text: str) -> None:
     """Between the marks of a page. Raises SystemExit where it has none."""
-    page = path.read_text("utf-8")
+    head, tail = around(path)
+    path.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}", "utf-8")
+
+
+def around(path: Path) -> tuple[str, str]:
+    """What stands before and after the marks of a page."""
+    page = path.read_text("utf-8") if path.exists() else ""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"peers: {path} has no line {BEGIN} with {END} after it")
-    path.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}", "utf-8")
+    return head, tail
 
 
 def main() -> None:
@@ -159,6 +165,8 @@ def main() -> None:
             parser.error(f"{path!r} does not exist")
     if args.turns < 1:
         parser.error(f"--turns: expected 1 at least, got {args.turns}")
+    if args.out is not None:
+        around(args.out)  # now, not after an hour of measuring
     contenders = [evewatch(compute) for compute in args.compute]
     contenders += [openvino(args.openvino_python, label, str(Path(folder).resolve()))
                    for label, _, folder in models]  # fmt: skip
