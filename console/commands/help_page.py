@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperGroup
@@ -62,9 +64,18 @@ class _Context(TyperGroup.context_class):  # type: ignore[valid-type,misc]
     formatter_class = HelpPage
 
 
+def _short(cut: Callable[[int], str], command: Any, limit: int = 45) -> str:
+    """Its first sentence, which is said as a whole: the library's cut would tear it apart."""
+    if lang.code() == lang.ENGLISH or not command.help:
+        return cut(limit)
+    first = " ".join(cleandoc(command.help).split("\n\n")[0].split())
+    return _(first).partition("。")[0]
+
+
 def with_help_pages(command: Any) -> Any:
     """The command, and those below it, with these pages."""
     command.context_class = _Context
+    command.get_short_help_str = partial(_short, command.get_short_help_str, command)
     for below in getattr(command, "commands", {}).values():
         with_help_pages(below)
     return command

@@ -13,15 +13,20 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
+from console.locale import dates
+
 _PLACE = re.compile(r"\{(\w+)(:n)?\}")
 _WORD = re.compile(r"[A-Za-z]+")
 _PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 _NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
+_QUANTITY = rf"(?:{_NUMBER}) (?:[KMGT]?i?B|GB/s|W|MHz|ms|s|tok|%)"
 _SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
 _COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
 """A number of what has a name: "3 pass"."""
 _VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
 """A label and its value: "load 89 %"."""
+_SHARE = re.compile(r"([\d.,]+ ?%) of ([\d,]+)")
+"""A part of a whole: "9% of 512". Of counts, "3 of 40" may be the third."""
 _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
 """What joins several texts to one, and how the other language joins them."""
 _COLUMNS = {"  ": "  "}
@@ -72,7 +77,7 @@ class Form:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         open_ended = not (self._literals[0] or self._literals[-1] or self._numbers[0])
-        words = r"(\S+)" if open_ended and self.letters < LITTLE else "(.*?)"
+        words = rf"(\S+|{_QUANTITY})" if open_ended and self.letters < LITTLE else "(.*?)"
         pattern = _either_case(self.first) + re.escape(self._literals[0][1:])
         for number, literal in zip(self._numbers, self._literals[1:], strict=True):
             pattern += (f"({_NUMBER})" if number else words) + re.escape(literal)
@@ -140,6 +145,10 @@ class Forms:
 
     def _translated(self, text: str, depth: int) -> str | None:
         joined = " ".join(text.split())
+        if (found := dates.said(joined)) is not None:
+            return found
+        if (share := _SHARE.fullmatch(joined)) is not None:
+            return f"{share[2]} 的 {share[1]}"
         if found := self._exact.get(joined) or self._exact.get(_turned(joined)):
             return found
         if depth == 0 or not _WORD.search(joined):
@@ -164,6 +173,9 @@ class Forms:
         if (count := _COUNT.fullmatch(text)) is not None:
             found = self.translate(count[2], depth - 1)
             return found and f"{count[1]} {found}"
+        if (dated := dates.LAST.fullmatch(text)) is not None:
+            found = self.translate(dated[1], depth - 1)
+            return found and f"{found} {dates.said(dated[2])}"
         if (value := _VALUE.fullmatch(text)) is not None:
             found = self.translate(value[1], depth - 1)
             return found and f"{found} {value[2]}"

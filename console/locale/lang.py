@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 ENGLISH = "en"
 VARIABLE = "EVEWATCH_LANG"
 _LETTER = re.compile("[A-Za-z]")
-_NUMBER = re.compile(r"(?=.*\d)[^A-Za-z]*(?:(?:ms|s|tok|B|[KMGT]iB|of|W|GB)\b[^A-Za-z]*)*")
+_NUMBER = re.compile(r"(?=.*\d)[^A-Za-z]*(?:(?:ms|s|tok|B|[KMGT]iB|W|GB)\b[^A-Za-z]*)*")
 """What has no words in it: not worth looking up."""
 
 

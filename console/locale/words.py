@@ -24,6 +24,8 @@ WORDS = (
 
 OTHERS = (
     # of the library of the command line
+    "Install completion for the current shell.",
+    "Show completion for the current shell, to copy it or customize the installation.",
     "Usage", "Options", "Arguments", "Commands", "Show this message and exit.",
     "[default: {name}]", "[required]", "[env var: {variable}; default: {value}]",
     "No such option: {name}", "No such option: {name} Did you mean {other}?",

@@ -11,6 +11,7 @@ from playbooks.reports.documents.canary import canary_document
 from playbooks.reports.documents.checklist import checklist_document
 from playbooks.reports.documents.compare import compare_document
 from playbooks.reports.documents.forecast import forecast_document
+from playbooks.reports.documents.listed import EFFECT
 from playbooks.reports.documents.measured import profile_document, sweep_document
 from playbooks.reports.documents.parts import doubts, host_line
 from playbooks.reports.documents.quality import quality_document
@@ -99,7 +100,7 @@ def _findings(report: dict[str, Any]) -> list[Table]:
     columns = [Column("finding", named), Column("confidence", percent, True), Column("remedy"),
                Column("applies"), Column("refuted by")]  # fmt: skip
     rows = [
-        [f["cause"], f["confidence"], f["remedy"], f["applies"], f["refuted_by"]]
+        [f["cause"], f["confidence"], f["remedy"], EFFECT.get(f["applies"]), f["refuted_by"]]
         for f in report["findings"]
     ]
     return [Table("Findings", columns, rows)] if rows else []

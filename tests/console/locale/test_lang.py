@@ -7,9 +7,11 @@ import subprocess
 import pytest
 from babel.messages.pofile import read_po
 from rich.cells import cell_len
+from typer.testing import CliRunner
 
 from console.actions import ACTIONS
 from console.app import build_app
+from console.cli import app as command_line
 from console.locale import lang
 from console.panels.specs import PANELS
 from console.renderables.header import WORDS
@@ -145,3 +147,30 @@ def test_names_in_reports_stay_as_they_are_typed(chinese):
     table = playbooks_document(report).tables[0]
     said = [lang._(cell) for cell in table.texts()[0]]
     assert said[0] == "soak" and said[2] == "soak, load" and not LATIN.search(said[1])
+
+
+@pytest.mark.parametrize(
+    ("english", "said"),
+    [
+        ("Thu 24 Dec 00:00", "12月24日周四 00:00"),
+        ("Thu 24 Dec 2026 00:00", "2026年12月24日周四 00:00"),
+        ("Mon 30 Nov", "11月30日周一"),
+        ("Fri 09:30", "周五 09:30"),
+        ("saturates Fri 09:30", "饱和 周五 09:30"),
+        ("Forecast Thu 24 Dec 00:00, 24 h", "预测 12月24日周四 00:00 起 24 h"),
+        ("Sun", "Sun"),
+        ("45 MiB of 2.0 GiB", "45 MiB/2.0 GiB"),
+        ("142 of 200 %", "142/200 %"),
+        ("9% of 512", "512 的 9%"),
+    ],
+)
+def test_dates_and_parts_of_a_whole(english, said, chinese):
+    assert lang._(english) == said
+
+
+def test_a_groups_page_says_what_its_commands_do_in_chinese(chinese, monkeypatch):
+    monkeypatch.setenv(lang.VARIABLE, "zh")
+    shown = CliRunner().invoke(command_line, ["--lang", "zh", "playbook", "--help"]).output
+    commands = [row for row in shown.splitlines() if re.match("  [a-z]+ ", row)]
+    assert len(commands) == 7 and all(re.search("[一-鿿]", row) for row in commands)
+    assert not [row for row in commands if row.endswith("...")]
