@@ -25,6 +25,7 @@ _COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
 """A number of what has a name: "3 pass"."""
 _VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
 """A label and its value: "load 89 %"."""
+_UNIT = re.compile(r"(.+) \((tokens|ms|s|%|[KMG]iB)\)")
 _SHARE = re.compile(r"([\d.,]+ ?%) of ([\d,]+)")
 """A part of a whole: "9% of 512". Of counts, "3 of 40" may be the third."""
 _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
@@ -173,6 +174,9 @@ class Forms:
         if (count := _COUNT.fullmatch(text)) is not None:
             found = self.translate(count[2], depth - 1)
             return found and f"{count[1]} {found}"
+        if (unit := _UNIT.fullmatch(text)) is not None:
+            found = self.translate(unit[1], depth - 1)
+            return found and f"{found}（{unit[2]}）"
         if (dated := dates.LAST.fullmatch(text)) is not None:
             found = self.translate(dated[1], depth - 1)
             return found and f"{found} {dates.said(dated[2])}"
