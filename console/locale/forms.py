@@ -41,7 +41,18 @@ SURE = 10
 """Letters from which a form is taken though a place of it holds prose that is not known."""
 SURE_OF_END = 6
 """The same where only what stands behind its last colon is not known."""
-NAMES = {"field", "flag", "hints", "key", "kinds", "known", "name", "names", "option"}
+NAMES = {
+    "field",
+    "flag",
+    "hints",
+    "key",
+    "kinds",
+    "known",
+    "name",
+    "name_or_path",
+    "names",
+    "option",
+}
 """Places of names. A name stays, though it be a word that a label has, too."""
 _NAME = re.compile(r"[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_]*)*")
 LITTLE = 4

@@ -116,17 +116,18 @@ def _progress(row: RequestRow, width: int) -> list[Line]:
     """Prompt and output as two bars of the tokens that there are and may be."""
     room = max(10, width - 36)
     done = min(row.position, row.prompt_tokens)
+    prompt, output, most = row.prompt_tokens, row.output_tokens, row.max_tokens
     return [
-        _bar("prompt", done, row.prompt_tokens, "in the cache", room),
-        _bar("output", row.output_tokens, row.max_tokens, "at most", room),
+        _bar("prompt", done, prompt, f"{done:,}/{prompt:,} in the cache", room),
+        _bar("output", output, most, f"{output:,}/{most:,} at most", room),
     ]
 
 
-def _bar(name: str, done: int, whole: int, what: str, room: int) -> Line:
+def _bar(name: str, done: int, whole: int, told: str, room: int) -> Line:
     full = round(min(done / whole, 1.0) * room) if whole else 0
     return (
         Span(f" {name:<8}", "label"),
         Span("█" * full, "spark"),
         Span("·" * (room - full), "faint"),
-        Span(f" {done:,}/{whole:,} {what}", "value"),
+        Span(f" {told}", "value"),
     )

@@ -278,7 +278,7 @@ def test_explain_answers_or_suggests():
     found = report("explain", "p99", "up")
     assert violations(found, "explain") == []
     assert found["entries"][0]["id"] == "latency_up_with_throughput"
-    assert "confirm   evewatch profile" in ran("explain", "p99 up").stdout
+    assert "confirm       evewatch profile" in ran("explain", "p99 up").stdout
     nothing = report("explain", "xyzzy", code=Exit.INCONCLUSIVE)
     assert violations(nothing, "explain") == []
     assert len(nothing["suggestions"]) == 5

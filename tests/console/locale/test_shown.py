@@ -39,15 +39,11 @@ KEPT = {
 }
 """Words of others: authors, and what a library says of a value."""
 LEFT = {
-    "Bearer token that clients must send",
-    "GGUF file in",
+    "KV bytes per token",
     "and the embedded one has only",
-    "better in the",
     "compare holds settings of one model file against each other",
-    "cpu or triton",
     "if an engine does not answer",
     "in cpu triton",
-    "in the cache",
     "is not supported by this server",
     "leave it out",
     "or its numbers are old",
