@@ -175,17 +175,19 @@ def _line(
     given = answers.get(item.id)
     if given is None:
         return AnsweredItem(item, seen or ItemResult("unknown", "nobody has answered"))
-    unseen = f" (not seen by the tool: {seen.evidence})" if seen is not None else ""
-    return AnsweredItem(item, _judged(given, item, unseen), given.by)
+    unseen = f"; not seen by the tool: {seen.evidence}" if seen is not None else ""
+    verdict, words = _judged(given, item)
+    return AnsweredItem(item, ItemResult(verdict, words + unseen), given.by)
 
 
-def _judged(given: Answer, item: Item, unseen: str) -> ItemResult:
+def _judged(given: Answer, item: Item) -> tuple[str, str]:
+    """The verdict, and what was answered."""
     note = f": {given.note}" if given.note else ""
     if given.answer == NO:
-        verdict = "fail" if item.severity == "must" else "warn"
-        return ItemResult(verdict, f"answered no{note}{unseen}")
-    words = "does not apply" if given.answer == NOT_APPLICABLE else "answered yes"
-    return ItemResult("pass", f"{words}{note}{unseen}")
+        return "fail" if item.severity == "must" else "warn", f"answered no{note}"
+    if given.answer == NOT_APPLICABLE:
+        return "pass", f"does not apply{note}"
+    return "pass", f"answered yes{note}"
 
 
 def read_answers(path: Path, by: str | None = None) -> dict[str, Answer]:

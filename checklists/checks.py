@@ -51,8 +51,14 @@ class Expectation:
         return {"<=": value <= limit, ">=": value >= limit, "<": value < limit,
                 ">": value > limit}[self.op]  # fmt: skip
 
-    def __str__(self) -> str:
-        return " ".join([self.op, *map(_shown, self.values)])
+    def seen(self, look: str, value: Value) -> str:
+        """The evidence: what is there, and what should be."""
+        shown, values = _shown(value), [_shown(one) for one in self.values]
+        if self.op == "known":
+            return f"{look} is {shown}, and any value will do"
+        if self.op == "in":
+            return f"{look} is {shown}, expected one of {', '.join(values)}"
+        return f"{look} is {shown}, expected {self.op} {values[0]}"
 
 
 def _same(a: Value, b: Value) -> bool:
@@ -106,7 +112,7 @@ def answer(
         return ItemResult("unknown", f"{item.look}: {reason}")
     expected, failing = item.expectation, item.failure
     assert expected is not None
-    evidence = f"{item.look} is {_shown(value)}, expected {expected}"
+    evidence = expected.seen(item.look, value)
     if expected.holds(value):
         return ItemResult("pass", evidence, value)
     if failing is not None and not failing.holds(value):

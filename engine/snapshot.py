@@ -112,6 +112,8 @@ class EngineInfo:
     device: str | None = None
     kernels: str | None = None
     """Backend of the kernels: cpu | triton | reference."""
+    compute: str | None = None
+    """How quantised weights are multiplied: f32 | int16 | int8 | mixed."""
     note: str | None = None
     """A lasting condition the operator must know, e.g. "no C compiler: reference kernels"."""
     policy: str | None = None

@@ -69,7 +69,7 @@ COMMANDS = re.compile(r"command|callback|options")
 TOML_KEYS = {
     "about", "cost_note", "elsewhere", "gain", "likely", "look_for", "note", "owner", "question",
     "regime", "remedy", "risk_note", "rollback", "source", "symptom", "text", "title", "undo",
-    "what", "why",
+    "unmeasured", "what", "why",
 }  # fmt: skip
 
 

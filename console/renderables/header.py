@@ -47,9 +47,11 @@ def _what(state: ScreenState, room: int) -> str:
     cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}" if told else ""
     if batch.dynamic is not None:
         cap += " " + _("dyn" if batch.dynamic else "fixed")
-    known = (_elsewhere(state), engine.model, engine.device, kv.format, cap)
+    integers = engine.compute not in (None, "f32")
+    compute = f"{_('compute')} {engine.compute}" if integers else ""
+    known = (_elsewhere(state), engine.model, engine.device, compute, kv.format, cap)
     parts = [part for part in known if part]
-    for dispensable in (None, engine.device, kv.format, cap):
+    for dispensable in (None, compute, engine.device, kv.format, cap):
         parts = [part for part in parts if part != dispensable]
         text = " · ".join(parts)
         if width_of((Span(text),)) <= room:

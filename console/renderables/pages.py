@@ -107,7 +107,7 @@ def _wrapped(table: Table, width: int) -> list[Line]:
     lines = words(table.title, width, role="title")
     for row in table.texts():
         first, *rest = zip((column.name for column in table.columns), row, strict=True)
-        lines += words(f"{first[0]} {first[1]}", width, "• ", role="value")
+        lines += words(f"{_(first[0])}: {_(first[1])}", width, "• ", role="value")
         told = "; ".join(f"{name}: {text}" for name, text in rest if text and text != fmt.MISSING)
         lines += words(told, width, "  ") if told else []
     return lines

@@ -38,6 +38,7 @@ class ModelCompute:
             weight_bytes=self.loaded.model.weight_bytes,
             kv=self.cache.facts,
             note="; ".join(self.notes) or None,
+            compute=self.loaded.products.compute,
         )
 
     @property

@@ -46,12 +46,10 @@ def products_for(config: EngineConfig, checkpoint: Checkpoint, backend: Backend)
 
 
 def notes_on(config: EngineConfig, loaded: LoadedModel) -> list[str]:
-    """What to know of products of integers on this model."""
+    """What is odd about products of integers on this model."""
     products, notes = loaded.products, []
     if products.compute == "f32":
         return []
-    if config.compute == "auto":
-        notes.append(f"compute: {products.compute}, as a calibration of this model allows")
     if loaded.model.in_float:
         notes.append(
             f"compute: {loaded.model.in_float} matrices are not quantised and are multiplied in "

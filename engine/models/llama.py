@@ -158,10 +158,11 @@ class _Reader:
         rest = [n for n in self._checkpoint.tensors
                 if n not in self._read and n not in known and not n.endswith(BUFFERS)]  # fmt: skip
         if rest:
+            more = f" (and {len(rest) - 1} more like it)" if len(rest) > 1 else ""
             raise ModelError(
-                f"{self._checkpoint.path}: tensor {rest[0]}{' and more' * (len(rest) > 1)} belongs "
-                f"to no part of a {self._checkpoint.spec.architecture} as its configuration "
-                "describes it; the model would compute something else"
+                f"{self._checkpoint.path}: tensor {rest[0]}{more} belongs to no part of a "
+                f"{self._checkpoint.spec.architecture} as its configuration describes it; the "
+                "model would compute something else"
             )
 
     def pack(self, name: str, rows: int, cols: int, product: str | None) -> Any:

@@ -165,6 +165,7 @@ class Observer:
             model=facts.model,
             device=facts.device,
             kernels=facts.kernels,
+            compute=facts.compute,
             note=facts.note,
             policy=loop.config.policy,
             max_model_len=loop.scheduler.max_model_len,

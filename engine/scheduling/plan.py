@@ -99,6 +99,8 @@ class ModelFacts:
     kv: KvFacts
     note: str | None = None
     """A lasting condition that the operator must know."""
+    compute: str | None = None
+    """What the setting comes to on this model: f32 | int16 | int8 | mixed."""
 
 
 class Draft(NamedTuple):

@@ -70,17 +70,18 @@ MORE_MACHINES = {
 }
 
 
-def _turned(table: dict[str, str], way: str) -> dict[str, str]:
-    return {engine: f"{flags.partition(',')[0]} {way}" for engine, flags in table.items()}
+def _lowered(table: dict[str, str]) -> dict[str, str]:
+    """Of several flags the first."""
+    return {engine: f"{flags.partition(',')[0]} down" for engine, flags in table.items()}
 
 
 FLAGS: dict[str, dict[str, str]] = {
     "cap_bound": {engine: f"{flags} up" for engine, flags in MORE_ROWS.items()},
-    "over_saturated": _turned(MORE_ROWS, "down"),
-    "batch_too_large_for_objective": _turned(MORE_ROWS, "down"),
+    "over_saturated": _lowered(MORE_ROWS),
+    "batch_too_large_for_objective": _lowered(MORE_ROWS),
     "preemption_thrash": {
         engine: f"{flags}, else {KV_MEMORY[engine]}"
-        for engine, flags in _turned(MORE_ROWS, "down").items()
+        for engine, flags in _lowered(MORE_ROWS).items()
     },
     "failing_requests": ADMISSION,
     "kv_bound": KV_MEMORY,

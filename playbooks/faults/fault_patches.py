@@ -200,7 +200,7 @@ def _log_file() -> Iterator[logging.Logger]:
     log = logging.Logger("evewatch.verbose", logging.DEBUG)  # of nobody else
     with tempfile.TemporaryFile("w", encoding="utf-8") as file:
         handler = logging.StreamHandler(file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))  # not shown
         log.addHandler(handler)
         try:
             yield log

@@ -62,7 +62,7 @@ def _row(entry: dict[str, Any], reports: list[dict[str, Any]]) -> dict[str, Any]
         "available": entry["available"],
         "gain": entry["gain"],
         "measured": measured,
-        "unmeasured": None if measured else entry["how"],
+        "unmeasured": None if measured else entry.get("how") or entry["unmeasured"],
         "elsewhere": entry["elsewhere"],
         "source": entry["source"],
         "claim": "measured here" if measured else "reported elsewhere",

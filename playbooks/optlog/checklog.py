@@ -83,12 +83,14 @@ def checklist_record(report: dict[str, Any], artifacts: tuple[str, ...] = ()) ->
                 for row in report["items"]
             ],
         },
-        problems=tuple(
-            f"{row['severity']} {row['verdict']}: {row['text']} ({row['evidence']})"
-            for row in still_open
-        ),
+        problems=tuple(map(_still_open, still_open)),
         decision=DECISIONS.get(report["verdict"], "hold"),
         operator=report["signed_off_by"],
         environment=provenance_of(),
         artifacts=artifacts,
     )  # fmt: skip
+
+
+def _still_open(row: dict[str, Any]) -> str:
+    wish = "it must be so" if row["severity"] == "must" else "it should be so"
+    return f"{row['text']}: {row['verdict']}, though {wish}; {row['evidence']}"

@@ -11,7 +11,7 @@ import httpx
 
 from engine.remote.address import SameHost, bearer
 from engine.remote.errors import one_line, said
-from engine.snapshot import Snapshot
+from engine.snapshot import KvState, Snapshot
 from playbooks.environment.check import FAIL, PASS, SKIP, WARN, Check
 from playbooks.outside.site import UrlSite
 from playbooks.runs.outcome import StepClock, StepOutcome
@@ -41,7 +41,7 @@ def run_environment(site: UrlSite, params: models.EnvironmentStep, clock: StepCl
     failed = sum(fact.verdict == FAIL for fact in facts)
     warned = sum(fact.verdict == WARN for fact in facts)
     metrics = {"failures": failed, "warnings": warned, **site.facts()}
-    note = "; ".join(f"{fact.id} {fact.value}" for fact in facts if fact.value)
+    note = "; ".join(f"{fact.id}: {fact.value}" for fact in facts if fact.value)
     return StepOutcome(
         metrics, note, {"checks": [asdict(f) for f in facts]}, not_told=NEEDS_PROCESS
     )
@@ -114,13 +114,19 @@ def _metrics(seen: Snapshot) -> Check:
 
 
 def _kv(seen: Snapshot) -> Check:
-    kv = seen.kv
-    pages = f"{kv.total} pages" if kv.total else ""
-    size = f"of {kv.page_tokens:d}" if kv.page_tokens else ""
-    text = " ".join(part for part in (pages, size, kv.format) if part)
+    told = [_pages(seen.kv), seen.kv.format or ""]
+    text = ", ".join(filter(None, told))
     return Check(
         "kv_cache", PASS if text else SKIP, text, "the metrics page" if text else "not told"
     )
+
+
+def _pages(kv: KvState) -> str:
+    if kv.page_tokens is None:
+        return f"{kv.total} pages" if kv.total else ""
+    if not kv.total:
+        return f"pages of {kv.page_tokens:d} tokens"
+    return f"{kv.total} pages of {kv.page_tokens:d} tokens"
 
 
 def _clock(off_s: float | None) -> Check:

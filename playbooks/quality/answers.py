@@ -172,5 +172,5 @@ def second_turn(
 def follow_up(answer: str) -> list[dict[str, str]]:
     return [
         {"role": "assistant", "content": answer},
-        {"role": "user", "content": "Say that again in other words."},
+        {"role": "user", "content": "Say that again in other words."},  # not shown
     ]

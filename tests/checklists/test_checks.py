@@ -79,6 +79,10 @@ def test_evidence_has_the_value_and_what_was_expected():
     result = answer(item("snapshot.kv.usage", "<= 0.3"), HEALTHY)
     assert result.evidence == "snapshot.kv.usage is 0.4, expected <= 0.3"
     assert result.value == 0.4
+    one_of = answer(item("snapshot.source.state", "in live stale"), HEALTHY)
+    assert one_of.evidence == "snapshot.source.state is live, expected one of live, stale"
+    known = answer(item("snapshot.kv.usage", "known"), HEALTHY)
+    assert known.evidence == "snapshot.kv.usage is 0.4, and any value will do"
 
 
 def test_what_is_not_reported_is_unknown_and_never_zero():

@@ -378,7 +378,9 @@ def test_what_was_open_at_the_signature_is_in_the_log(own, snapshot, tmp_path):
         code=Exit.INCONCLUSIVE)  # fmt: skip
     (record,) = OptLog().read().records
     assert record.decision == "hold"
-    assert record.problems == ("must unknown: somebody read it (nobody has answered)",)
+    assert record.problems == (
+        "somebody read it: unknown, though it must be so; nobody has answered",
+    )
     (tmp_path / "answers.toml").write_text('read = "no"\n')
     ran("checklist", "run", own, "--snapshot", snapshot, "--answers", "answers.toml",
         "--sign-off", "Ana", "--no-log", code=Exit.GATE_FAILED)  # fmt: skip

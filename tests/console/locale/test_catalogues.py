@@ -46,6 +46,18 @@ def test_every_text_has_a_translation(room):
     assert len(missing) <= MISSING[room], missing[:20]
 
 
+def is_source(text):
+    """Authors and where they wrote it."""
+    return re.search(r", [A-Z]\w+ 20\d\d$", text)
+
+
+@pytest.mark.parametrize("room", update.ROOMS)
+def test_prose_is_not_translated_by_itself(room):
+    """What nobody is shown is left out (`# not shown`), not repeated."""
+    same = [m.id for m in entries(room) if said_by(m) == m.id and not is_source(m.id)]
+    assert not [text for text in same if re.search(r"(?<!\S)[A-Za-z]+ [a-z]+ [a-z]+(?!\S)", text)]
+
+
 @pytest.mark.parametrize("room", update.ROOMS)
 def test_a_translation_has_the_places_of_its_original(room):
     for message in entries(room):

@@ -78,6 +78,10 @@ CASES = Forms(
         ("✓ pass", "✓ 通过"),
         ("3 pass", "3 通过"),
         ("load 89 %", "负载 89 %"),
+        ("the queue (pass)", "队列（通过）"),  # a text and an aside
+        ("the queue 3 (1 … 5, pass)", "队列 3（1 … 5、通过）"),
+        ("the queue (nobody knows why)", None),
+        ("load (pass)", None),  # beside a name
         ("5% to steal", "5% 给了 steal"),  # where a number stands
         ("12:00 to 13:00", "12:00 到 13:00"),
         ("x.toml:3: load: expected at least 1, got 0", "x.toml:3: load：应至少为 1，实为 0"),

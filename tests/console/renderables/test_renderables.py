@@ -138,6 +138,17 @@ def test_a_missing_section_is_named_in_the_title():
     assert header.suffix(ScreenState(), reported=True) == ""
 
 
+def test_header_says_where_products_are_of_integers(shown_of):
+    def at(compute, width):
+        state = shown_of("typical")
+        engine = replace(state.snapshot.engine, compute=compute)
+        return plain(header.header(replace(state, snapshot=replace(state.snapshot, engine=engine)),
+                                   width))  # fmt: skip
+
+    assert "compute mixed" in at("mixed", 120) and "▲" not in at("mixed", 120)
+    assert "compute" not in at("f32", 120) and "compute" not in at("mixed", 70)
+
+
 def test_header_shows_what_is_switched(shown_of):
     state = shown_of("typical")
     held = ScreenState(state.snapshot, state.history, readonly=True, paused=True)

@@ -26,7 +26,7 @@ async def test_the_page_is_shown_and_can_be_written(clock, tmp_path, monkeypatch
         await until_shown(pilot, lambda: "Nobody keeps watch" in text_of(app))
         await settle(pilot, app)
         for words in ("No alert in this time; 1 change", "what: cap: 48 → 24", "set it back",
-                      "engine SmolLM2-135M", "state: live"):  # fmt: skip
+                      "engine: SmolLM2-135M", "state: live"):  # fmt: skip
             assert words in text_of(app), words
         await pilot.press("e")
         await settle(pilot, app)

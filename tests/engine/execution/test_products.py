@@ -96,7 +96,12 @@ def test_auto_is_mixed_where_a_calibration_names_columns_and_c_takes_them(config
     assert chosen(calibrated.with_(compute="auto"), "reference").compute == "f32"
     loaded = load_model(calibrated.with_(compute="auto", kernels="cpu"))
     assert loaded.products.compute == "mixed"
-    assert any("compute: mixed, as a calibration" in note for note in loaded.notes)
+    assert not [note for note in loaded.notes if note.startswith("compute")]  # as it should be
+
+
+def test_a_snapshot_says_how_weights_are_multiplied(config):
+    with Engine(config.with_(compute="int16")) as engine:
+        assert engine.snapshot().engine.compute == "int16"
 
 
 def test_what_is_odd_is_said(config, tmp_path):

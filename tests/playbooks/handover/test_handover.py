@@ -50,7 +50,8 @@ CAP = Record(
 )  # fmt: skip
 LIST = Record(
     "Checklist pre_holiday signed off: warn", why="Before the holiday",
-    how={"command": "checklist"}, problems=("must fail: who is on call (nobody)",), operator="ben",
+    how={"command": "checklist"}, operator="ben",
+    problems=("who is on call: fail, though it must be so; nobody",),
 )  # fmt: skip
 NIGHT = [
     at(-48, LIST), alert(-5, FIRING), alert(-4, RECOVERED),
@@ -104,7 +105,7 @@ def test_the_page_says_what_happened_what_was_done_and_what_to_do():
         "1 change",
         "critical | queue", "30 min", "Cap 48 → 24 (anna)", "cap: 48 → 24", "steps got slow",
         "ttft_p99_ms 4,200 → 900",
-        "adopt, anna", "set cap back to 48", "who is on call (nobody)", "ben",
+        "adopt, anna", "set cap back to 48", "who is on call: fail", "ben",
         "its fan is loud", "It saturates at 20:00.", "add a replica", "ttft within 500 ms: 99 %",
     ):  # fmt: skip
         assert words in text, words
