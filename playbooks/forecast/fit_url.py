@@ -37,7 +37,6 @@ TOKEN_BUDGET = 2048
 """Tokens of a step where nobody says."""
 
 
-NOT_TOLD = "the target's page does not tell {}: give {}"
 FIRST = Rung(number=0, round=0, users=1, lengths="fixed:24,4", seconds=0.5, seed=0)
 """Before the ladder: it pays for what is built on first use, and tells what a word is in tokens."""
 
@@ -123,9 +122,11 @@ class _Engine:
         cap = asked.max_batch or seen.batch.cap_max or seen.batch.cap
         longest = asked.max_model_len or seen.engine.max_model_len
         if not pages:
-            raise ConfigError(NOT_TOLD.format("how many blocks its KV cache has", "--pages"))
+            raise ConfigError("how many blocks its KV cache has is not on its page: give --pages")
         if not cap:
-            raise ConfigError(NOT_TOLD.format("how many requests it runs at once", "--max-batch"))
+            raise ConfigError(
+                "how many requests it runs at once is not on its page: give --max-batch"
+            )
         if size not in PAGE_TOKENS:
             self.notes.append(f"its blocks of {size} tokens are taken as pages of 16")
             pages, size = max(pages * size // PAGE_TOKENS[0], 1), PAGE_TOKENS[0]

@@ -265,7 +265,7 @@ def _doubts(result: LoadResult, measured: list[RequestRecord], limit: str | None
     ours = [r for r in result.records if r.error == CLIENT_LIMIT]
     if ours:
         reasons.append(
-            f"{len(ours)} requests could not be sent: this machine has no more {ours[0].detail}; "
+            f"{len(ours)} requests could not be sent: out of {ours[0].detail}; "
             "raise that limit, or ask for less"
         )
     return reasons

@@ -274,7 +274,7 @@ def test_our_own_limits_are_counted_apart_and_named(number, arrivals):
     assert (found["requests"]["failed"], found["requests"]["client_limit"]) == (0, 50)
     assert found["requests"]["error_rate"] == 0.0
     assert found["verdict"] == "inconclusive"
-    assert "this machine has no more" in found["reasons"][0]
+    assert "could not be sent: out of" in found["reasons"][0]
 
 
 def test_what_this_machine_cannot_send_is_no_fault_of_a_canary():
