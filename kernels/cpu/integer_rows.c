@@ -20,64 +20,84 @@ quantised integer_carve(const Weight *w, float *room, ptrdiff_t t)
     return x;
 }
 
-INLINE int32_t bits_of(float x)
+enum { EACH = BLOCK / LANES };
+
+/* Everywhere the largest, and the sum, of all lanes. Numbers are whole and small: the sum is exact. */
+INLINE vi largest_of(vi x)
 {
-    int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
+    UNROLL for (int apart = LANES / 2; apart; apart /= 2)
+        x = imax(x, __builtin_shuffle(x, lane_numbers() ^ apart));
+    return x;
 }
 
-/* 32 values -> whole numbers of −most…most; their scale is returned, their sum in *total. Where one
- * of them is no number, or infinite, the scale is so too and the numbers are 0. */
-INLINE float quantise(const float *x, float most, int32_t *q, int32_t *total)
+INLINE vf sum_of(vf x)
 {
-    int32_t top = 0, sum = 0;
-    for (int i = 0; i < BLOCK; i++) { /* as integers, so that NaN is the largest of all */
-        int32_t size = bits_of(x[i]) & 0x7fffffff;
-        top = size > top ? size : top;
+    UNROLL for (int apart = LANES / 2; apart; apart /= 2)
+        x += __builtin_shuffle(x, lane_numbers() ^ apart);
+    return x;
+}
+
+/* In the order in which they are broadcast: of 16 bits, columns 0 2 1 3 of four. */
+INLINE void store_numbers(vf n, int bits, uint8_t *to)
+{
+    if (bits == 8) {
+        store_int8((int8_t *)to, n);
+        return;
     }
-    float largest;
-    memcpy(&largest, &top, sizeof largest);
-    int usable = top < 0x7f800000 && largest >= LEAST;
-    float up = usable ? most / largest : 0.0f;
-    for (int i = 0; i < BLOCK; i++) { /* this addition rounds to whole numbers, ties to even */
-        int32_t n = bits_of(x[i] * up + 0x1.8p23f) - bits_of(0x1.8p23f);
-        q[i] = usable ? n : 0;
-        sum += q[i];
+    typedef int16_t pairs __attribute__((vector_size(2 * LANES)));
+    const vi lane = lane_numbers(), from = (lane & ~3) | (lane & 1) << 1 | (lane & 2) >> 1;
+    pairs p = __builtin_convertvector(__builtin_shuffle(__builtin_convertvector(n, vi), from), pairs);
+    memcpy(to, &p, sizeof p);
+}
+
+/* 32 values, but for those of the columns in the bits of `kept`, -> whole numbers of −most…most;
+ * their scale is returned, their sum in *total. Where one of them is no number, or infinite, the
+ * scale is so too and the numbers are 0. */
+INLINE float quantise(const float *x, uint32_t kept, int bits, uint8_t *q, float *total)
+{
+    const float most = bits == 8 ? 127.0f : 32767.0f;
+    vf v[EACH], sum = {0};
+    vi top = {0};
+    UNROLL for (int i = 0; i < EACH; i++) {
+        vi stays = (splat_i((int32_t)kept) >> (lane_numbers() + LANES * i) & 1) - 1;
+        v[i] = (vf)((vi)load(x + LANES * i) & stays);
+        top = imax(top, (vi)v[i] & 0x7fffffff); /* as integers: NaN is the largest of all */
     }
-    *total = sum;
+    top = largest_of(top);
+    float largest = ((vf)top)[0];
+    int usable = top[0] < 0x7f800000 && largest >= LEAST;
+    vf up = splat(usable ? most / largest : 0.0f);
+    UNROLL for (int i = 0; i < EACH; i++) {
+        vf n = (vf)((vi)nearest(v[i] * up) & splat_i(-usable));
+        store_numbers(n, bits, q + LANES * i * bits / 8);
+        sum += n;
+    }
+    *total = sum_of(sum)[0];
     return largest / most;
 }
 
-/* A block's numbers in the order in which they are broadcast: of 16 bits, columns 0 2 1 3 of four. */
-INLINE void narrow(const int32_t *q, int bits, uint8_t *out)
+INLINE void quantise_blocks(const Weight *w, int bits, const float *x, quantised to, ptrdiff_t row)
 {
-    int8_t bytes[BLOCK];
-    int16_t pairs[BLOCK];
-    for (int i = 0; i < BLOCK; i++) bytes[i] = (int8_t)q[i];
-    for (int i = 0; i < BLOCK; i++) pairs[i] = (int16_t)q[(i & ~3) | (i & 1) << 1 | (i & 2) >> 1];
-    if (bits == 8) memcpy(out, bytes, sizeof bytes);
-    else memcpy(out, pairs, sizeof pairs);
+    const int zero = zero_of((int)w->encoding, bits);
+    ptrdiff_t blocks = w->cols / BLOCK, next = 0;
+    float *kept = to.kept + row * w->kept;
+    for (ptrdiff_t b = 0, at = row * blocks; b < blocks; b++, at++, x += BLOCK) {
+        ptrdiff_t first = next;
+        uint32_t columns = 0;
+        float sum;
+        for (; next < w->kept && w->columns[next] < (b + 1) * BLOCK; next++) {
+            kept[next] = x[w->columns[next] % BLOCK];
+            columns |= 1u << w->columns[next] % BLOCK;
+        }
+        to.scale[at] = quantise(x, columns, bits, to.q + at * BLOCK * bits / 8, &sum);
+        to.shift[at] = -zero * (int32_t)sum;
+        to.total[at] = sum * to.scale[at];
+        for (; first < next; first++) to.total[at] += kept[first];
+    }
 }
 
 void quantise_row(const Weight *w, const float *x, quantised to, ptrdiff_t row)
 {
-    const int bits = (int)w->bits, zero = zero_of((int)w->encoding, bits);
-    ptrdiff_t blocks = w->cols / BLOCK, next = 0;
-    float *kept = to.kept + row * w->kept;
-    for (ptrdiff_t b = 0, at = row * blocks; b < blocks; b++, at++, x += BLOCK) {
-        ALIGNED float part[BLOCK];
-        int32_t q[BLOCK], sum;
-        ptrdiff_t first = next;
-        memcpy(part, x, sizeof part);
-        for (; next < w->kept && w->columns[next] < (b + 1) * BLOCK; next++) {
-            kept[next] = x[w->columns[next] % BLOCK];
-            part[w->columns[next] % BLOCK] = 0.0f;
-        }
-        to.scale[at] = quantise(part, bits == 8 ? 127.0f : 32767.0f, q, &sum);
-        narrow(q, bits, to.q + at * BLOCK * bits / 8);
-        to.shift[at] = -zero * sum;
-        to.total[at] = (float)sum * to.scale[at];
-        for (; first < next; first++) to.total[at] += kept[first];
-    }
+    if (w->bits == 8) quantise_blocks(w, 8, x, to, row);
+    else quantise_blocks(w, 16, x, to, row);
 }

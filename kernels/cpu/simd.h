@@ -38,16 +38,18 @@ INLINE vi lane_numbers(void) {
     return n;
 }
 
-/* mul_add: a * b + c, rounded once. vmax, vmin: b where one of the two is NaN. */
+/* mul_add: a * b + c, rounded once. vmax, vmin: b where one of the two is NaN. imax: of integers. */
 #if LANES == 16
 INLINE vf mul_add(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vi imax(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 INLINE int any(vi mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0; }
 #elif LANES == 8 && defined(__AVX2__) && defined(__FMA__)
 INLINE vf mul_add(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE vi imax(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INLINE int any(vi mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 #else
 INLINE vf mul_add(vf a, vf b, vf c) {
@@ -60,6 +62,7 @@ INLINE vf mul_add(vf a, vf b, vf c) {
 }
 INLINE vf vmax(vf a, vf b) { return pick(a > b, a, b); }
 INLINE vf vmin(vf a, vf b) { return pick(a < b, a, b); }
+INLINE vi imax(vi a, vi b) { return (vi)pick(a > b, (vf)a, (vf)b); }
 INLINE int any(vi mask) {
     int found = 0;
     for (int i = 0; i < LANES; i++) found |= mask[i];
@@ -140,6 +143,12 @@ INLINE vf load_code(const uint8_t *x, const int high) {
     return whole(high ? bytes >> 4 : bytes & 15);
 }
 
+/* Nearest whole number, ties to even, for |x| < 2^22. */
+INLINE vf nearest(vf x) {
+    const float shift = 0x1.8p23f;
+    return (x + shift) - shift;
+}
+
 /* b where one of the two is NaN */
 INLINE float larger(float a, float b) { return a > b ? a : b; }
 INLINE float smaller(float a, float b) { return a < b ? a : b; }
@@ -168,12 +177,6 @@ INLINE float max_lanes(vf v) {
     f8 x = max_eight(v);
     return larger(larger(larger(x[0], x[4]), larger(x[2], x[6])),
                   larger(larger(x[1], x[5]), larger(x[3], x[7])));
-}
-
-/* Nearest whole number, ties to even, for |x| < 2^22. */
-INLINE vf nearest(vf x) {
-    const float shift = 0x1.8p23f;
-    return (x + shift) - shift;
 }
 
 /* 2^x, relative error below 2e-7; x under -126 counts as -126, NaN stays NaN. The polynomial
