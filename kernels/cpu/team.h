@@ -8,8 +8,9 @@ typedef void Work(const void *job, int64_t item);
 
 /* As every entry point takes it; `Team` of native.py. */
 typedef struct Team {
-    /* work(job, i) for every i from 0 to items - 1, each once, in that order, by `threads` threads,
-       or fewer while others have their cores. What they wrote is there when it returns. */
+    /* work(job, i) for every i from 0 to items - 1, each once, by `threads` threads, or fewer while
+       others have their cores; each thread begins with the same share of all items. What they
+       wrote is there when it returns. */
     void (*run)(const struct Team *team, Work *work, const void *job, int64_t items);
     int64_t threads;
 } Team;
