@@ -1,6 +1,6 @@
 """The HTTP front end: OpenAI's API, health, metrics and snapshots of the engine in this process.
 
-`build_app` makes the ASGI application, `serve` runs it in the calling thread until a signal,
+`Api` is the ASGI application, `serve` runs it in the calling thread until a signal,
 `serve_in_thread` beside something else. docs/serving.md says what it promises.
 """
 
@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from console.server.app import build_app
+    from console.server.app import Api
     from console.server.run import RunningServer, serve, serve_in_thread
     from console.server.settings import ServerSettings
 
-__all__ = ["RunningServer", "ServerSettings", "build_app", "serve", "serve_in_thread"]
+__all__ = ["Api", "RunningServer", "ServerSettings", "serve", "serve_in_thread"]
 
 _HOME = {
-    "build_app": "console.server.app",
+    "Api": "console.server.app",
     "RunningServer": "console.server.run",
     "serve": "console.server.run",
     "serve_in_thread": "console.server.run",

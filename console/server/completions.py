@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic
 
@@ -21,6 +20,7 @@ from console.server.jsonbody import parse
 from console.server.messages import BARE, faithful
 from console.server.open_request import ENDS, OpenRequest
 from console.server.params import priority, runs_of, sampling
+from console.server.protocol import LEFT
 from console.server.schema import Asked, Common, CompletionRequest, read
 from console.server.shapes import Shape, usage
 from engine.errors import EngineError, RequestError
@@ -50,14 +50,12 @@ class Completions(Generic[Asked]):
         self._admission.check_model(asked.model)
         choices = asked.choices_each * len(asked.prompts())
         with self._admission.admit(choices) as request:
-            watcher = asyncio.create_task(_watch(receive, request))
+            scope[LEFT] = request.leave
             try:
                 await self._serve(asked, request, arrived, send)
             finally:
+                del scope[LEFT]
                 request.leave()
-                watcher.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watcher
 
     async def _serve(self, asked: Asked, request: OpenRequest, arrived: int, send: Send) -> None:
         encoded = await self._encode(asked)
@@ -152,12 +150,6 @@ def _is_plain(chat: Chat) -> bool:
     )
 
 
-async def _watch(receive: Receive, request: OpenRequest) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    request.leave()
-
-
 async def _whole(request: OpenRequest, shape: Shape, asked: Common, send: Send) -> None:
     await request.wait_for_all()
     request.check()
@@ -197,8 +189,8 @@ class _Streamed:
         self._started = False
 
     async def run(self) -> None:
-        request = self._request
-        while not request.done:
+        request, done = self._request, False
+        while not done:
             await request.wait()
             try:
                 request.check()
@@ -206,10 +198,10 @@ class _Streamed:
             except ApiError as error:
                 await self._break_off(error)
                 return
-            if request.done:
+            if done := request.done:
                 data += self._shape.last(self._counts() if self._counted else None)
             if data:
-                await self._write(data, more=not request.done)
+                await self._write(data, more=not done)
 
     def _pieces(self) -> list[bytes]:
         pieces = []

@@ -22,9 +22,7 @@ def parse(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise _bad("the body is not UTF-8") from error
     try:
-        data = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite
-        )
+        data = _STRICT.decode(text)
     except RecursionError as error:
         raise _bad("the body is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -59,6 +57,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise _bad("the body has a number that is too large")
     return value
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite)
 
 
 def _too_deep(data: Any) -> bool:

@@ -18,6 +18,7 @@ from console.server.warn import warnings
 OPEN_PATHS = frozenset({"/health"})
 """Asked by load balancers, without a key."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+A_MODEL = "/v1/models/{model}"
 
 
 class HttpMiddleware:
@@ -27,11 +28,9 @@ class HttpMiddleware:
         self._app, self._settings, self._http = app, settings, http
         self._paths = frozenset(paths)
         self._key = settings.api_key.encode() if settings.api_key else None
+        self._checks_host = settings.checks_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         status = 0
 
         async def counted(message: Message) -> None:
@@ -64,7 +63,7 @@ class HttpMiddleware:
             raise ApiError(
                 431, f"the head is larger than {self._settings.max_header} bytes", code="bad_http"
             )
-        if self._settings.checks_host:
+        if self._checks_host:
             self._check_host(headers.get("host", ""))
         if self._key is None or scope["path"] in OPEN_PATHS:
             return
@@ -87,12 +86,15 @@ class HttpMiddleware:
             )  # fmt: skip
 
     def _count(self, scope: Scope, status: int) -> None:
-        path, method = scope["path"], scope["method"]
-        handler = path if path in self._paths else "none"
-        if path.startswith("/v1/models/"):
-            handler = "/v1/models/{model}"
+        method, handler = scope["method"], handler_of(scope["path"])
+        handler = handler if handler in self._paths else "none"
         group = f"{status // 100}xx" if status else "disconnect"
         self._http.counts[handler, method if method in METHODS else "other", group] += 1
+
+
+def handler_of(path: str) -> str:
+    """The endpoint's path: a model's name, which may have slashes, is left out."""
+    return A_MODEL if path.startswith("/v1/models/") else path
 
 
 def _head_size(scope: Scope) -> int:

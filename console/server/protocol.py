@@ -22,6 +22,8 @@ LINGER_S = 0.1
 LINGERING_MOST = 2 * ACCEPTED_AT_ONCE
 IDLE_S = 0.2
 """A connection without a request for so long gives its place to a new one when all are taken."""
+LEFT = "evewatch.left"
+"""In the scope of a request: what is called when its client leaves before it is answered."""
 
 
 class Corked:
@@ -100,6 +102,9 @@ class LimitedProtocol(H11Protocol):
         self._forget("_write")
         self.lingering.discard(self)
         super().connection_lost(exc)
+        left: Any = None if self.scope is None else self.scope.get(LEFT)
+        if left is not None:
+            left()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing() or self in self.lingering:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from console.server.app import build_app
+from console.server.app import Api
 from console.server.openfiles import ACCEPTED_AT_ONCE, within_open_files
 from console.server.protocol import protocol_with
 from console.server.settings import ServerSettings
@@ -64,14 +64,14 @@ def address(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self._settings = settings = within_open_files(settings)
-        self._app = build_app(engine, settings)
+        self._api = Api(engine, settings)
         self.signal: int | None = None
         """The first that came."""
         for name in ("uvicorn.error", "asyncio"):
             _calm(name)
         super().__init__(
             uvicorn.Config(
-                self._app,
+                self._api,
                 http=protocol_with(settings),
                 ws="none",
                 lifespan="off",
@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
             listener.listen(BACKLOG)  # uvicorn's backlog is also what is accepted at once
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        admission = self._app.state.admission
+        admission = self._api.admission
         admission.closing = True
         loop = asyncio.get_running_loop()
         giving_up = loop.call_later(

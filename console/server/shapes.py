@@ -22,8 +22,7 @@ LOWEST = -9999.0
 DONE = b"data: [DONE]\n\n"
 
 
-def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def event(text: str) -> bytes:
@@ -82,8 +81,7 @@ class Shape:
         """The end of a stream, with the counts if they were asked for."""
         if counts is None:
             return DONE
-        head = dumps(self._head | {"object": self.chunk, "choices": [], "usage": counts})
-        return event(head) + DONE
+        return event(f'{self._open}],"usage":{dumps(counts)}}}') + DONE
 
     def _event(self, choice: str) -> bytes:
         return event(self._open + choice + self._close)

@@ -41,7 +41,7 @@ class Views:
         return JSONResponse({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Response:
-        self._admission.check_model(request.path_params["model"])
+        self._admission.check_model(request.scope["path"].removeprefix("/v1/models/"))
         return JSONResponse(self._card())
 
     def _card(self) -> dict[str, Any]:

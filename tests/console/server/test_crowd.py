@@ -57,7 +57,7 @@ async def crowd(served):
         base_url=f"{served.url}/v1", api_key="-", max_retries=0, timeout=CEILING_S
     ) as asking:
         answers = asyncio.gather(*(one(asking, i) for i in range(CLIENTS)))
-        while served.server.app.state.admission.choices < CLIENTS and not answers.done():
+        while served.server.app.admission.choices < CLIENTS and not answers.done():
             await asyncio.sleep(0.01)
         served.engine.set_paused(False)
         return await answers
@@ -70,7 +70,7 @@ def test_sixty_four_clients_a_fifth_of_which_leave(pages):
         found = asyncio.run(crowd(served))
         served.until_idle()
         assert (served.engine.telemetry.totals["preemptions"] > 0) == (pages == 24)
-        assert served.server.app.state.admission.choices == 0
+        assert served.server.app.admission.choices == 0
         alone = [
             completion(
                 served.engine.submit(

@@ -66,7 +66,7 @@ def test_k1_k9_eight_clients_leave_and_two_steps_later_nothing_is_held(by_hand, 
     assert engine.pool.available == free
     assert [len(r.output_ids) for r in requests] <= [n + 2 for n in produced]
     by_hand.until_idle()
-    admission = by_hand.server.app.state.admission
+    admission = by_hand.server.app.admission
     until(lambda: admission.choices == 0)
     assert engine.telemetry.finished == {"cancelled": 8}
 
@@ -148,7 +148,7 @@ def test_k2_five_hundred_aborted_streams_and_then_an_answer():
                 wire.recv(200)
             hang_up(wire, rudely=i % 2)
         served.until_idle()
-        assert served.server.app.state.admission.choices == 0
+        assert served.server.app.admission.choices == 0
         answer = served.post(prompt="the world", max_tokens=3, temperature=0)
         assert answer.json()["usage"]["completion_tokens"] == 3
         served.until_idle()

@@ -241,7 +241,7 @@ def test_a_full_queue_says_when_to_come_again():
         content = json.dumps(SHORT).encode()
         for wire in wires:
             wire.sendall(head(length=len(content)) + content)
-        admission = served.server.app.state.admission
+        admission = served.server.app.admission
         until(lambda: admission.choices == 3)
         refused = served.post(**SHORT)
         assert refused.status_code == 429
@@ -291,12 +291,29 @@ def test_a_kept_connection_answers_at_once(served):
     assert min(times[20:]) < 0.03  # the first ones are acknowledged at once in any case
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_offers_http_2_is_answered_in_http_1(served, chunked):
+    """As Java's does with every request; parsers that take the offer for a change of protocol lose
+    the body."""
+    content = json.dumps(SHORT).encode()
+    offer = {"Upgrade": "h2c", "HTTP2_Settings": "AAMA", "Connection": "Upgrade, HTTP2-Settings"}
+    if chunked:
+        top = head(Transfer_Encoding="chunked", **offer).replace(b"Content-Length: 0\r\n", b"")
+        content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+    else:
+        top = head(length=len(content), **offer)
+    with served.wire() as wire:
+        wire.sendall(top)
+        wire.sendall(content)
+        assert wire.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
 def test_only_so_many_connections():
     with serving(settings=settings(max_connections=2)) as served:
         wires = [served.wire() for _ in range(2)]
         for wire in wires:
             wire.sendall(head(length=100) + b"{")  # under way
-        until(lambda: served.server.app.state.http.open == 2)
+        until(lambda: served.server.app.http.open == 2)
         with served.wire() as third:
             third.sendall(HEALTH)
             status, error = answer_of(third)

@@ -102,7 +102,7 @@ def test_the_end_waits_for_what_runs_and_takes_nothing_new(stream):
         until(lambda: len(served.engine._open) == 1)
         served.engine.step()
         ended = in_thread(served.server.stop)
-        until(lambda: served.server.app.state.admission.closing)
+        until(lambda: served.server.app.admission.closing)
         until(lambda: _refuses(served))
         while served.engine.step():
             pass
