@@ -191,7 +191,7 @@ class Console(LiveControls, RecordingControls):
             history=self.history,
             phase=self.bridge.phase,
             phase_s=self.bridge.phase_s,
-            loading=engine.loading or f"model {engine.config.model}",
+            loading=engine.loading or f"the model {engine.config.model}",
             readonly=self.readonly,
             paused=self.paused,
             running=self._runs.headline if self._runs is not None else "",

@@ -166,6 +166,8 @@ class Forms:
             return f"{share[2]} 的 {share[1]}"
         if found := self._exact.get(joined) or self._exact.get(_turned(joined)):
             return found
+        if (sign := _SIGN.match(joined)) and (found := self._exact.get(joined[sign.end() :])):
+            return sign[0] + found
         if depth == 0 or not _WORD.search(joined):
             return None
         if re.search(r"\S  +\S", text) and (found := self._joined(text, depth, _COLUMNS)):

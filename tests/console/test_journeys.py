@@ -295,7 +295,7 @@ async def test_the_screen_is_there_while_the_model_loads(clock):
     async with app.run_test(size=(80, 24)) as pilot:
         c = Console(app, pilot, clock)
         await c.pass_time(3.0)
-        assert "◌ loading 3.0 s" in c.screen and "loading model demo" in c.screen
+        assert "◌ loading 3.0 s" in c.screen and "loading the model demo" in c.screen
         assert "waiting       –" in c.screen
         app.ask("too early")
         assert app.talk.turns == []

@@ -64,6 +64,8 @@ CASES = Forms(
         "refused: {why}": "被拒绝：{why}",
         "expected {what}, got {value}": "应为 {what}，实际为 {value}",
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
+        "{x} in {y}, {a} in {b}": "{y} 内 {x}，{b} 内 {a}",
+        "pages in 8 bits, or in 4": "8 bit 或 4 bit 的页",
     }
 )
 
@@ -76,6 +78,7 @@ CASES = Forms(
         ("1 gate", "1 个门限"),
         ("2 gates", "2 个门限"),
         ("✓ pass", "✓ 通过"),
+        ("• pages in 8 bits, or in 4", "• 8 bit 或 4 bit 的页"),  # known as a whole behind its sign
         ("3 pass", "3 通过"),
         ("load 89 %", "负载 89 %"),
         ("the queue (pass)", "队列（通过）"),  # a text and an aside
