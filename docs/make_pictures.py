@@ -2,7 +2,8 @@
 
     python docs/make_pictures.py [--out docs] [--recording docs/overview.everec] [--only NAME]
 
-The same recording gives the same pictures. A new one, of about a minute:
+In English, and in Chinese beside the Chinese pages. The same recording gives the same pictures. A
+new one, of about a minute:
 
     evewatch record embedded --kv-memory 160M --set dynamic_batch=true --hz 2 --duration 60s \
         --out docs/overview.everec
@@ -32,14 +33,17 @@ PICTURES: dict[str, tuple[tuple[int, int], list[str], float]] = {
     "kv": ((120, 40), ["3"], 0.9),
     "latency": ((120, 40), ["4"], 0.9),
 }
+FOLDERS = {"en": ".", "zh": "zh"}
 CELL = 12.2
 """Width of a character in the exported picture."""
 
 
-async def screenshot(recording: Path, size: tuple[int, int], keys: list[str], share: float) -> str:
+async def screenshot(
+    recording: Path, language: str, size: tuple[int, int], keys: list[str], share: float
+) -> str:
     """SVG of the console at that place of the recording."""
     player = Replay.open(recording, clock=lambda: 0.0)
-    app = build_app(player, clock=player.now, refresh_hz=0.001, theme="evewatch")
+    app = build_app(player, clock=player.now, refresh_hz=0.001, theme="evewatch", language=language)
     async with app.run_test(size=size) as pilot:
         while app.bridge.phase is not EnginePhase.UP:
             await pilot.pause(0.01)
@@ -90,11 +94,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["EVEWATCH_HOME"] = home  # nothing of the user's may get into a picture
         for name in [options.only] if options.only else PICTURES:
-            size, keys, share = PICTURES[name]
-            svg = asyncio.run(screenshot(options.recording, size, keys, share))
-            path = options.out / f"{name}.svg"
-            path.write_text(svg, "utf-8")
-            print(path)
+            for language, folder in FOLDERS.items():
+                svg = asyncio.run(screenshot(options.recording, language, *PICTURES[name]))
+                path = options.out / folder / f"{name}.svg"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(svg, "utf-8")
+                print(path)
 
 
 if __name__ == "__main__":

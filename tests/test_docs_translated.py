@@ -17,6 +17,7 @@ TRANSLATED = {
         for name in ("console", "forecast", "log", "playbooks")
     },
 }
+PICTURES = list((ROOT / "docs").glob("*.svg"))
 MEASURED = re.compile(r"<!-- (\w+): made by .*?<!-- end of \1 -->", re.S)
 """Tables that a benchmark rewrites: only the English page has them, its translation links there."""
 
@@ -69,6 +70,7 @@ def test_its_links_are_the_same_and_lead_somewhere(pages):
     english, translated = (links_of(path, text) for path, text in pages)
     assert [path for path in english | translated if not (ROOT / path).exists()] == []
     originals = {translation: path for path, translation in TRANSLATED.items()}
+    originals |= {f"docs/zh/{picture.name}": f"docs/{picture.name}" for picture in PICTURES}
     same = [{originals.get(path, path) for path in links} for links in (english, translated)]
     assert same[1] == same[0]
 
