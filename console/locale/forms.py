@@ -28,7 +28,7 @@ _VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z
 _UNIT = re.compile(r"(.+) \((tokens|ms|s|%|[KMG]iB)\)")
 _ASIDE = re.compile(r"([^(]+) \(([^()]+)\)")
 """A text and what is added to it: "tokens p99 30 ms (worse)". Both are texts; what is
-beside a name may be a name."""
+beside a name may be a name, but for counts: "pass (10 pass, 9 skip)"."""
 _SHARE = re.compile(r"([\d.,]+ ?%) of ([\d,]+)")
 """A part of a whole: "9% of 512". Of counts, "3 of 40" may be the third."""
 _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
@@ -193,10 +193,12 @@ class Forms:
         if (unit := _UNIT.fullmatch(text)) is not None:
             found = self.translate(unit[1], depth - 1)
             return found and f"{found}（{unit[2]}）"
-        if (aside := _ASIDE.fullmatch(text)) is not None and not _NAME.fullmatch(aside[1]):
+        if (aside := _ASIDE.fullmatch(text)) is not None:
             several = [self.translate(part, depth - 1) for part in aside.groups()]
             told = [s or _wordless(part) for s, part in zip(several, aside.groups(), strict=True)]
-            if any(several) and None not in told:
+            counted = several[1] is not None and _COUNT.match(aside[2])
+            sure = counted or not _NAME.fullmatch(aside[1])
+            if sure and any(several) and None not in told:
                 return f"{told[0]}（{told[1]}）"
         if (dated := dates.LAST.fullmatch(text)) is not None:
             found = self.translate(dated[1], depth - 1)
