@@ -157,7 +157,7 @@ class EngineConfig:
         if self.zero_point and self.kv_format not in _DYNAMIC:
             raise ConfigError(
                 f"zero_point: {self.kv_format} has no scales of its own to go with it; "
-                f"use it with {' or '.join(_DYNAMIC)}"
+                f"use it with one of {', '.join(_DYNAMIC)}"
             )
         if self.token_budget < self.max_batch:
             raise ConfigError(

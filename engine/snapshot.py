@@ -475,7 +475,7 @@ def _build(kind: Any, value: Any) -> Any:
             return None
         return _build(next(a for a in args if a is not type(None)), value)
     if origin in (tuple, dict) and not isinstance(value, list if origin is tuple else dict):
-        raise ValueError(f"expected a {origin.__name__}, got {value!r}")
+        raise ValueError(f"expected {origin.__name__}, got {value!r}")
     if origin is tuple:
         return tuple(_build(args[0], item) for item in value)
     if origin is dict:

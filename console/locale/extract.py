@@ -63,6 +63,8 @@ UNSHOWN_KEYWORDS = {
     "classes", "encoding", "errors", "flag", "fmt", "format", "metavar", "mode", "pattern",
     "prefix", "prog", "style",
 }  # fmt: skip
+PROOF = "check_integrity"
+"""Functions whose assertions are shown: a soak says what does not add up."""
 COMMANDS = re.compile(r"command|callback|options")
 """In the decorators of functions whose docstrings are help."""
 
@@ -127,7 +129,7 @@ def is_prose(text: str) -> bool:
 class _Reader:
     def __init__(self, unshown: set[int], pairs: bool) -> None:
         self.found: list[Message] = []
-        self._unshown, self._pairs = unshown, pairs
+        self._unshown, self._pairs, self._proves = unshown, pairs, False
         self._scope = Locals()
 
     # --- statements ---------------------------------------------------------------------------
@@ -165,8 +167,10 @@ class _Reader:
                 for case in cases:
                     self.expression(case.guard)
                     self.block(case.body)
-            case ast.Assert(test, _):
+            case ast.Assert(test, message):
                 self.expression(test)
+                if self._proves:
+                    self.expression(message)
             case _:
                 self._parts(node)
 
@@ -187,6 +191,7 @@ class _Reader:
         if any(COMMANDS.search(ast.unparse(one)) for one in node.decorator_list):
             for text in paragraphs(inspect.cleandoc(ast.get_docstring(node) or "")):
                 self._add(node.lineno, (text,))
+        self._proves = node.name == PROOF
         outer, self._scope = self._scope, Locals(texts_held(node))
         self.block(node.body)
         self._leftovers(node)

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from console.locale import dates
+from console.locale.words import VERDICTS
 
 _PLACE = re.compile(r"\{(\w+)(:n)?\}")
 _WORD = re.compile(r"[A-Za-z]+")
-_PROSE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+_PROSE = re.compile(r"(?<![\w./-])(?:[A-Za-z]{2,} [a-z]{2,}|[a-z]{2,} [A-Za-z]{2,})(?![\w/=-])")
+"""Two words, not both with a capital: that is a name."""
 _NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
 _QUANTITY = rf"(?:{_NUMBER}) (?:[KMGT]?i?B|GB/s|W|MHz|ms|s|tok|%)"
 _SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
@@ -31,11 +33,17 @@ _ASIDE = re.compile(r"([^(]+) \(([^()]+)\)")
 beside a name may be a name, but for counts: "pass (10 pass, 9 skip)"."""
 _SHARE = re.compile(r"([\d.,]+ ?%) of ([\d,]+)")
 """A part of a whole: "9% of 512". Of counts, "3 of 40" may be the third."""
-_SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、"}
+_SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", ", ": "、", " → ": " → "}
 """What joins several texts to one, and how the other language joins them."""
 _COLUMNS = {"  ": "  "}
+MOST_PARTS = 16
 DEPTH = 4
 """Texts in places of texts."""
+_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|“[^”]*”|`[^`]*`")
+"""Words of others in a text of ours."""
+_KEY = re.compile(r"([a-z][a-z0-9_]*): ")
+_ANY_KEY = "{any_key}: "
+"""Before what is wrong with a key: the key may be said otherwise, "--key" or "file:3: key"."""
 _TORN = re.compile(r"^[;,:.)]\s|[;:,(]$")
 """What begins or ends amid a sentence: the form is another one."""
 MOST_KNOWN = 20_000
@@ -45,19 +53,30 @@ SURE = 10
 SURE_OF_END = 6
 """The same where only what stands behind its last colon is not known."""
 NAMES = {
+    "any_key",
+    "causes",
     "field",
     "flag",
+    "gates",
     "hints",
+    "id",
+    "judged",
     "key",
     "kinds",
     "known",
+    "metrics",
     "name",
     "name_or_path",
     "names",
+    "not_run",
     "option",
+    "steps",
+    "withheld",
 }
 """Places of names. A name stays, though it be a word that a label has, too."""
-_NAME = re.compile(r"[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_]*)*")
+_NAME = re.compile(rf"(?!(?:{'|'.join(VERDICTS)})$)[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_.\[\]]*)*")
+_NAMES = re.compile(r"(?=.*[_.])[a-z][\w.\[\]]*(, [a-z][\w.\[\]]*)+")
+"""Several names: one of them at least is no word."""
 LITTLE = 4
 """Letters below which a form open at both ends, "{rule} at {target}", holds single words."""
 _APART = re.compile(r"(?<=[一-鿿]) (?=[一-鿿])")
@@ -75,8 +94,11 @@ class Form:
         self.numbers = sum(self._numbers)
         self._literals = [_plain(literal) for literal in pieces[::3]]
         self.first = self._literals[0][:1]
+        self.of_any_key = msgid.startswith(_ANY_KEY)
+        self.begins_with_place = not self._literals[0]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
         self.ends_with_words = bool(re.search(r": \{\w+\}$", msgid))
+        self.ends_with_place = not self._literals[-1]
         self._said = [
             part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
         ]
@@ -132,13 +154,13 @@ class Forms:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._said = {re.sub(_PLACE, r"{\1}", k): v for k, v in texts.items()}
         self._exact = {_plain(k): _plain(v) for k, v in texts.items() if not _PLACE.search(k)}
-        forms = [Form(k, v) for k, v in texts.items() if _PLACE.search(k)]
+        forms = [Form(k, v) for k, v in (*texts.items(), *_of_any_key(texts)) if _PLACE.search(k)]
         counts: dict[str, int] = {}
         words = [form.words() for form in forms]
         for several in words:
             for word in several:
                 counts[word] = counts.get(word, 0) + 1
-        self._known: dict[tuple[str, int], str | None] = {}
+        self._known: dict[tuple[str, int, bool], str | None] = {}
         self._by_word: dict[str, list[Form]] = {}
         for form, several in zip(forms, words, strict=True):
             rarest = min(several, key=lambda w: (counts[w], -len(w)), default="")
@@ -148,17 +170,18 @@ class Forms:
         """The translation of a form, its places in it."""
         return self._said.get(msgid)
 
-    def translate(self, text: str, depth: int = DEPTH) -> str | None:
+    def translate(self, text: str, depth: int = DEPTH, sure: bool = False) -> str | None:
         """None for what is no text of the catalogue, nor joined of such. How its blanks and lines
-        were broken is of no account."""
-        known = self._known.get((text, depth), "")
+        were broken is of no account. `sure`: nothing in it is of others."""
+        key = text, depth, sure
+        known = self._known.get(key, "")
         if known == "":
             if len(self._known) > MOST_KNOWN:
                 self._known.clear()
-            known = self._known[text, depth] = self._translated(text, depth)
+            known = self._known[key] = self._translated(text, depth, sure)
         return known
 
-    def _translated(self, text: str, depth: int) -> str | None:
+    def _translated(self, text: str, depth: int, sure: bool) -> str | None:
         joined = " ".join(text.split())
         if (found := dates.said(joined)) is not None:
             return found
@@ -168,7 +191,7 @@ class Forms:
             return found
         if (sign := _SIGN.match(joined)) and (found := self._exact.get(joined[sign.end() :])):
             return sign[0] + found
-        if depth == 0 or not _WORD.search(joined):
+        if depth == 0 or not _WORD.search(joined) or _NAMES.fullmatch(joined):
             return None
         if re.search(r"\S  +\S", text) and (found := self._joined(text, depth, _COLUMNS)):
             return found
@@ -176,11 +199,20 @@ class Forms:
             return found
         candidates = self._candidates(joined)
         return (
-            self._first(candidates, depth)
+            self._first([c for c in candidates if not _swallows(*c)], depth)
             or self._marked(joined, depth)
-            or self._joined(joined, depth)
-            or self._surest(candidates, depth)
+            or self._joined(joined, depth, sure=True)
+            or self._first(candidates, depth)
+            or (None if sure else self._surest(candidates, depth) or self._joined(joined, depth))
         )
+
+    def translate_some(self, text: str) -> str | None:
+        """Of clauses that are joined by "; " those that are known; the others are not ours."""
+        parts = " ".join(text.split()).split("; ")
+        said = [self.translate(part) for part in parts]
+        if len(parts) == 1 or not any(said):
+            return None
+        return "；".join(other or part for other, part in zip(said, parts, strict=True))
 
     def _marked(self, text: str, depth: int) -> str | None:
         """A text behind a sign, "✓ pass", or with a stop behind it."""
@@ -214,7 +246,15 @@ class Forms:
     def _candidates(self, text: str) -> list[tuple[Form, dict[str, str]]]:
         words = {"", *_WORD.findall(text), *_WORD.findall(_turned(text))[:1]}
         forms = [form for word in words for form in self._by_word.get(word, ())]
-        forms.sort(key=lambda f: (-f.letters, not text.startswith(f.first), -f.numbers, f.msgid))
+        forms.sort(
+            key=lambda f: (
+                -f.letters,
+                not text.startswith(f.first),
+                -f.numbers,
+                -len(f.names),
+                f.msgid,
+            )
+        )
         return [(f, values) for f in forms if (values := f.match(text)) is not None]
 
     def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
@@ -248,26 +288,55 @@ class Forms:
         if _TORN.search(value):
             return None
         found = self.translate(value, depth - 1)
-        return found if found is not None or _PROSE.search(value) else value
+        return found if found is not None else _wordless(value)
 
-    def _joined(self, text: str, depth: int, signs: Mapping[str, str] = _SEVERAL) -> str | None:
+    def _joined(
+        self, text: str, depth: int, signs: Mapping[str, str] = _SEVERAL, sure: bool = False
+    ) -> str | None:
         """Several texts in one: each of them must be known, or have no words."""
         for sign, other in signs.items():
-            at = text.find(sign)
-            while at >= 0:
+            for at in _places_of(sign, text):
                 parts = text[:at], text[at + len(sign) :]
                 named = sign == ": " and _NAME.fullmatch(parts[0])
-                first = None if named else self.translate(parts[0], depth - 1)
-                said = first, self.translate(parts[1], depth)
+                first = None if named else self.translate(parts[0], depth - 1, sure)
+                said = first, self.translate(parts[1], depth, sure)
                 known = [s or _wordless(part) for s, part in zip(said, parts, strict=True)]
                 if any(said) and None not in known:
                     return other.join(part or "" for part in known)
-                at = text.find(sign, at + 1)
         return None
 
 
 def _wordless(text: str) -> str | None:
-    return None if _PROSE.search(text) else text
+    return None if _PROSE.search(_QUOTED.sub("", text)) else text
+
+
+def _swallows(form: Form, values: Mapping[str, str]) -> bool:
+    """It may be more than one text, of which the form is one: to be read otherwise if it can."""
+    first, last = values[form.names[0]], values[form.names[-1]]
+    return (
+        form.of_any_key
+        or (form.begins_with_place and ("; " in first or ": " in first))
+        or (form.ends_with_place and "; " in last)
+    )
+
+
+def _places_of(sign: str, text: str) -> Iterator[int]:
+    """Where a text may be parted: not in a quotation, nor between brackets, nor a long list."""
+    if text.count(sign) > MOST_PARTS:
+        return
+    quoted = [found.span() for found in _QUOTED.finditer(text)]
+    for found in re.finditer(re.escape(sign), text):
+        at, before = found.start(), text[: found.start()]
+        if before.count("(") <= before.count(")") and not any(a < at < b for a, b in quoted):
+            yield at
+
+
+def _of_any_key(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """ "requests: expected {n}" as "{any_key}: expected {n}" too."""
+    for msgid, said in texts.items():
+        key = _KEY.match(msgid)
+        if key is not None and said.startswith(key[1]):
+            yield f"{_ANY_KEY}{msgid[key.end() :]}", f"{{any_key}}{said[len(key[1]) :]}"
 
 
 def places(text: str) -> Iterator[str]:

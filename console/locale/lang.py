@@ -73,7 +73,7 @@ def _(text: str) -> str:
         or _NUMBER.fullmatch(text)
     ):
         return text
-    found = _forms.translate(text)
+    found = _forms.translate(text) or _forms.translate_some(text)
     if found is None:
         return text
     body = text.strip()

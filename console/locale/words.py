@@ -19,8 +19,15 @@ WORDS = (
     "tokenizing", "streams", "texts", "slabs", "same time",
     "middle", "attention", "planning", "sampling", "applying",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
-    "served", "more",
+    "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
+    "served", "more", "on", "agrees", "requests ended", "output tokens",
 )  # fmt: skip
+
+VERDICTS = (
+    "pass", "fail", "warn", "error", "skip", "skipped", "unknown", "inconclusive", "healthy",
+    "undecided", "promoted", "adopted", "rejected", "interrupted",
+)  # fmt: skip
+"""Those of them that are said where a name could stand: "healthy: nothing was found"."""
 
 OTHERS = (
     # of the library of the command line
@@ -47,6 +54,9 @@ OTHERS = (
     "File exists", "No space left on device", "Connection refused", "Address already in use",
     "Read-only file system", "timed out", "Connection reset by peer", "Broken pipe",
     "out of memory",
+    # of the HTTP client
+    "All connection attempts failed", "Server disconnected without sending a response.",
+    "peer closed connection without sending complete message body (incomplete chunked read)",
     "[Errno {n:n}] {error}: {path}", "[Errno {n:n}] {error}",
     # times
     "{n:n} min", "{n:n} h", "{n:n} d", "{n:n} d {clock}",

@@ -70,8 +70,9 @@ class Address:
         ]
 
 
-def parse(url: str, expected: str = "the address of a server,") -> Address:
-    """Raises ConfigError, without a secret in its text, for what cannot be an address."""
+def parse(url: str, embedded: bool = False) -> Address:
+    """Raises ConfigError, without a secret in its text, for what cannot be an address. `embedded`:
+    a name could have been given instead."""
     try:
         parsed = httpx.URL(url)
         valid = parsed.scheme in ("http", "https") and bool(parsed.host)
@@ -79,7 +80,10 @@ def parse(url: str, expected: str = "the address of a server,") -> Address:
     except (httpx.InvalidURL, ValueError):
         valid = False
     if not valid:
-        raise ConfigError(f"{shown(url) or repr(url)}: expected {expected} http(s)://host:port")
+        given = shown(url) or repr(url)
+        if embedded:
+            raise ConfigError(f"{given}: expected embedded, null or http(s)://host:port")
+        raise ConfigError(f"{given}: expected the address of a server, http(s)://host:port")
     if parsed.userinfo:
         raise ConfigError(
             f"{shown(url)}: an address with a password in it would be shown; "

@@ -112,8 +112,8 @@ def error_rule(base: tuple[int, int], candidate: tuple[int, int], plan: CanaryPl
         return Ruling("errors", RuleVerdict.HOLD, f"{shown}; p {p:.2g} proves nothing", numbers)
     few = min(candidate[1], base[1])
     if few < plan.min_samples:
-        return Ruling("errors", RuleVerdict.HOLD, f"{shown}; {few} of {plan.min_samples} requests",
-                      numbers)  # fmt: skip
+        told = f"{few} of {plan.min_samples:d} requests"
+        return Ruling("errors", RuleVerdict.HOLD, "; ".join((shown, told)), numbers)
     return Ruling("errors", RuleVerdict.PASS, shown, numbers)
 
 

@@ -33,10 +33,10 @@ def wrong_lengths(records: Sequence[RequestRecord]) -> tuple[str, ...] | None:
     if not done:
         return None
     lines = []
-    for what, odd in KINDS.items():
+    for odd, said in KINDS.items():
         found = [text for r in done if (text := odd(r)) is not None]
         if len(found) >= LEAST:
-            lines.append(f"{len(found)} of {len(done)} {what}: {found[0]}")
+            lines.append(f"{said(len(found), len(done))}: {found[0]}")
     return tuple(lines)
 
 
@@ -64,11 +64,11 @@ def _cut_prompt(r: RequestRecord) -> str | None:
     return f"{had} tokens by its usage, about {r.prompt_asked} sent" if under else None
 
 
-KINDS: dict[str, Odd] = {
-    "answers were longer than they may be": _longer,
-    "answers ended by length before they were as long": _shorter,
-    "answers had more pieces than tokens": _undercounted,
-    "prompts had fewer tokens than were sent": _cut_prompt,
+KINDS: dict[Odd, Callable[[int, int], str]] = {
+    _longer: lambda n, of: f"{n:d} of {of:d} answers were longer than they may be",
+    _shorter: lambda n, of: f"{n:d} of {of:d} answers ended by length before they were as long",
+    _undercounted: lambda n, of: f"{n:d} of {of:d} answers had more pieces than tokens",
+    _cut_prompt: lambda n, of: f"{n:d} of {of:d} prompts had fewer tokens than were sent",
 }
 
 

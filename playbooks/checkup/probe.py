@@ -44,6 +44,7 @@ def run_probe(site: Site, progress: Progress = lambda *_: None) -> dict[str, Any
         "kind": "quality",
         "quick": "probe",
         "verdict": "fail" if mixed else limits.verdict(gates),
+        "reasons": [gate.reason for gate in gates if gate.verdict != limits.PASS],
         "model": name,
         "identity": identity,
         "config": site.config.to_dict(),

@@ -56,7 +56,10 @@ def host_contended(e: Evidence) -> Finding | None:
         return None
     texts = []
     if others >= 0.01:
-        names = ", ".join(f"{b.name} (process {b.pid}): {b.cores:.1f} cores" for b in host.busiest)
+        names = "; ".join(
+            f"process {b.pid}, {b.name!r}, had {b.cores:.1f} cores"
+            for b in host.busiest if b.cores >= 0.05
+        )  # fmt: skip
         texts.append(
             f"{others:.0%} of the CPU time that the engine asked for went to others (limit "
             f"{CONTENDED:.0%} with steal); {names or 'processes that cannot be seen from here'}"

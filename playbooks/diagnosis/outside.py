@@ -206,7 +206,7 @@ def _unusual(cause: str, figures: tuple[Deviation, ...], e: Evidence) -> Finding
     return Finding(
         cause,
         confidence(worse, limit, 2 * limit),
-        (f"{worse:.0%} worse than {runs} (limit {limit:.0%}): {', '.join(map(str, figures))}",
+        (f"{worse:.0%} worse than {runs} (limit {limit:.0%}): {'; '.join(map(str, figures))}",
          f"changed since: {since}"),
         "undo what changed since, or make today the usual with `check --accept`",
         None,

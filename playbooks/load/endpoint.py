@@ -69,7 +69,7 @@ class EndpointSpec:
     @property
     def address(self) -> Address:
         try:
-            return parse(self.url, "embedded, null or")
+            return parse(self.url, embedded=True)
         except ConfigError as error:
             raise ConfigError(f"target {error}") from error
 

@@ -74,7 +74,7 @@ def judge(times: Sequence[float], documented: str) -> TimeUnit:
         return TimeUnit(
             documented,
             doubt=f"the unit of its times is doubtful: as {documented} they are {odd}, and "
-            f"{' or '.join(likely)} would do; say it with --time-unit",
+            f"one of {', '.join(likely)} would do; say it with --time-unit",
         )
     return TimeUnit(
         documented,

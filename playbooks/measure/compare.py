@@ -275,7 +275,7 @@ def findings(run: _ComparisonRun, effects: list[dict[str, Any]]) -> list[str]:
             if row["to"] == arm.spec.name and short and row["change"] is not None:
                 said.append(f"{row['title']} {row['change']:+.0%} ({row['verdict']})")
         gained = f"{', '.join(said)}; " if said else ""
-        sentences.append(f"{arm.spec.name}: {gained}{arm.bound_by}-bound: {arm.typical_bound}")
+        sentences.append(f"{arm.spec.name}: {gained}bound by {arm.bound_by}: {arm.typical_bound}")
     return sentences
 
 

@@ -151,7 +151,7 @@ def _states(before: Report, after: Report) -> tuple[LogEffect, ...]:
 
 def _limit(arm: Report) -> str:
     why = next((row["why"] for row in arm["bound"] if row["by"] == arm["bound_by"]), "")
-    return f"{arm['bound_by']}-bound: {why}" if why else f"{arm['bound_by']}-bound"
+    return f"bound by {arm['bound_by']}: {why}" if why else f"bound by {arm['bound_by']}"
 
 
 def _open_effects(rows: list[Report]) -> list[str]:

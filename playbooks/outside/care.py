@@ -43,7 +43,7 @@ def parse_guards(texts: Iterable[str]) -> tuple[tuple[str, float], ...]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if name not in GUARDS or not equals:
             raise ConfigError(
-                f"--guard {text!r}: expected {' or '.join(f'{g}=VALUE' for g in GUARDS)}"
+                f"--guard {text!r}: expected one of {', '.join(f'{g}=VALUE' for g in GUARDS)}"
             )
         found.append((name, _number(value, f"--guard {name}")))
     return tuple(found)

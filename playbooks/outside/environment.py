@@ -22,6 +22,11 @@ CLOCK_S = 5.0
 """Difference above which times in two logs do not fit together."""
 DATE_S = 1.5
 """What a Date header leaves open: it has whole seconds, and some servers renew it once a second."""
+WORDS = {
+    "model": "Model", "engine": "Engine", "metrics": "Metrics", "kv_cache": "KV cache",
+    "clock": "Clock",
+}  # fmt: skip
+"""For people: a fact's id is what is typed."""
 NEEDS_PROCESS = frozenset({"broken_versions"})
 
 
@@ -41,7 +46,7 @@ def run_environment(site: UrlSite, params: models.EnvironmentStep, clock: StepCl
     failed = sum(fact.verdict == FAIL for fact in facts)
     warned = sum(fact.verdict == WARN for fact in facts)
     metrics = {"failures": failed, "warnings": warned, **site.facts()}
-    note = "; ".join(f"{fact.id}: {fact.value}" for fact in facts if fact.value)
+    note = "; ".join(f"{WORDS[fact.id]}: {fact.value}" for fact in facts if fact.value)
     return StepOutcome(
         metrics, note, {"checks": [asdict(f) for f in facts]}, not_told=NEEDS_PROCESS
     )

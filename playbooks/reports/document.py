@@ -23,7 +23,9 @@ def plain(value: Cell) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if 10_000 <= abs(value) < math.inf else f"{value:,.4g}"
 
 
 def text_of(value: Any) -> str:

@@ -142,7 +142,8 @@ def run_quality(site: Site, params: models.QualityStep, clock: StepClock) -> Ste
 
 def _quality_note(report: Mapping[str, Any]) -> str:
     kld = report["metrics"]["mean_kld"]
-    return f"{report['verdict']}; mean KL divergence {'–' if kld is None else f'{kld:.2g}'}"
+    told = f"mean KL divergence {'–' if kld is None else f'{kld:.2g}'}"
+    return "; ".join((report["verdict"], told, *report["reasons"][:1]))
 
 
 def run_soak(site: Site, params: models.SoakStep, clock: StepClock) -> StepOutcome:

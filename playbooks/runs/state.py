@@ -85,8 +85,9 @@ class CheckState:
             names = [name for name in STEP_TYPES[row["kind"]].facts if name in left]
             ran = any(value is not None for value in row["metrics"].values())
             if names:
+                why = row["reason"] or "no reason given"
                 told.append(f"{row['id']} did not measure {', '.join(names)}" if ran
-                            else f"{row['id']} measured nothing: {row['reason']}")  # fmt: skip
+                            else f"{row['id']} measured nothing: {why}")  # fmt: skip
             left.difference_update(names)
         return replace(finding, evidence=tuple(told)) if told else finding
 

@@ -116,7 +116,7 @@ class StepRunner:
             "verdict": _of_gates([one.verdict for one in judged], outcome.doubts),
             "gates": [one.to_dict() for one in judged],
             "metrics": {name: metrics.get(name) for name in step.type.metrics},
-            "reason": "; ".join((*outcome.doubts, outcome.note)),
+            "reason": "; ".join(filter(None, (*outcome.doubts, outcome.note))),
             "report": outcome.report,
         }
 

@@ -184,7 +184,7 @@ class SoakStep:
 
     def __post_init__(self) -> None:
         if self.requests < self.waves:
-            raise ConfigError(f"requests: expected {self.waves} at least, one a wave")
+            raise ConfigError(f"requests: fewer than {self.waves}; every wave needs one")
 
     @property
     def wave(self) -> int:

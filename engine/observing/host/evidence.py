@@ -108,6 +108,8 @@ class HostEvidence:
             (self.quota_share, "the CPU quota"),
         )
         named = [f"{share:.0%} to {name}" for share, name in parts if share and share >= 0.005]
-        by = ", ".join(f"{busy.name} ({busy.cores:.1f} cores)" for busy in self.busiest[:2])
         lost = ", ".join(named) or "nothing"
-        return f"{lost} (busiest: {by})" if by and (self.others_share or 0) >= 0.005 else lost
+        if (self.others_share or 0) < 0.005:
+            return lost
+        by = [f"{busy.name!r} had {busy.cores:.1f} cores" for busy in self.busiest[:2]]
+        return "; ".join([lost, *by])

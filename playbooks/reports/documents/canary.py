@@ -17,7 +17,8 @@ OUTCOMES = {
 def canary_document(report: dict[str, Any]) -> Document:
     load, plan = report["load"], report["plan"]
     changes = ", ".join(
-        f"{key} {change['before']} → {change['after']}" for key, change in report["changes"].items()
+        f"{key} {plain(change['before'])} → {plain(change['after'])}"
+        for key, change in report["changes"].items()
     )
     quantile = f"P{plan['tail'] * 100:.0f}"
     return Document(
@@ -87,9 +88,9 @@ def _sentences(report: dict[str, Any]) -> list[str]:
             f"{plain(back['left'])} resources"
         )
     if quality is not None:
-        shown = [f"{g['title']} {_value(g)}" for g in quality["gates"] if g["value"] is not None]
+        shown = [f"{g['title']}: {_value(g)}" for g in quality["gates"] if g["value"] is not None]
         note = f" ({quality['note']})" if quality["note"] else ""
-        found.append(f"Quality before any traffic: {quality['verdict']}{note}: {', '.join(shown)}")
+        found.append(f"Quality before any traffic: {quality['verdict']}{note}: {'; '.join(shown)}")
         suspects = [f"layer {s['layer']} head {s['head']} channel {s['channel']}"
                     for s in quality["suspects"][:4]]  # fmt: skip
         if suspects:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from playbooks.reports.document import Column, Document, Facts, Table
+from playbooks.reports.document import Column, Document, Facts, Table, named
 from playbooks.reports.documents.parts import counted
+from playbooks.reports.language import Name
 
 MARKS = {"pass": "☑", "warn": "☑", "fail": "☒", "unknown": "☐"}
 
@@ -22,7 +23,7 @@ def checklist_document(report: dict[str, Any]) -> Document:
     reasons = Table(
         "Why, what to do, how to undo it",
         [Column("item"), Column("why"), Column("if it is not so"), Column("undo"),
-         Column("by hand")],
+         Column("by hand", named)],
         [[row["text"], row["why"], row["remedy"], row["undo"], row["command"]] for row in items],
     )  # fmt: skip
     counts, signed = counted(report["counts"]), report["signed_off_by"]
@@ -54,12 +55,12 @@ def items_document(report: dict[str, Any]) -> Document:
 def _about(row: dict[str, Any]) -> list[tuple[str, str]]:
     mark = "automatic" if row["kind"] == "auto" else "human"
     facts = [(row["id"], f"{mark}, {row['severity']}; {row['owner']}")]
-    return facts + [(n, row[n]) for n in ("why", "remedy", "undo", "command") if row[n]]
+    facts += [(n, row[n]) for n in ("why", "remedy", "undo") if row[n]]
+    return facts + [("command", Name(row["command"]))] * bool(row["command"])
 
 
 def _found(row: dict[str, Any]) -> str:
-    by = f" ({row['by']})" if row["by"] else ""
-    return f"{row['evidence']}{by}"
+    return f"{row['evidence']}; answered by {row['by']}" if row["by"] else str(row["evidence"])
 
 
 def environment_document(report: dict[str, Any]) -> Document:

@@ -24,7 +24,8 @@ def check_document(report: dict[str, Any]) -> Document:
     where = target.get("url") or f"embedded engine ({target['config']['kv_format']} KV)"
     seen = " (outside view)" if report["view"] == "outside" else ""
     verdict = report["verdict"] + seen
-    lead = [f"{where}; {report['started']}, {report['seconds']:.0f} s; verdict {verdict}"]
+    started = report["started"].replace("T", " ").replace("Z", " UTC")
+    lead = [f"{where}; {started}, {report['seconds']:.0f} s; verdict {verdict}"]
     if report["blind_spots"]:
         lead.append(f"not seen from outside: {'; '.join(report['blind_spots'])}")
     warnings = []
@@ -34,7 +35,8 @@ def check_document(report: dict[str, Any]) -> Document:
         warnings.append(f"withheld: {', '.join(report['withheld'])}")
     if state != "done":
         left = f"; not run: {', '.join(report['not_run'])}" if report["not_run"] else ""
-        warnings.append(f"{state}: {report['problem'] or 'not at its end'}{left}")
+        problem = report["problem"] if report["problem"] != state else "not at its end"
+        warnings.append(f"{state}: {problem or 'not at its end'}{left}")
     return Document(
         f"{report['title']}: {verdict}",
         lead,

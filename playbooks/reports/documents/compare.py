@@ -77,7 +77,7 @@ def _arms(report: dict[str, Any]) -> Table:
 def _all_columns(report: dict[str, Any]) -> Table:
     """An arm a row, with everything that has a number."""
     latencies = [
-        (f"{name.upper()} {p}", f"{name}_ms", p)
+        (f"{name.upper()} mean" if p == "mean" else f"{name.upper()} {p}", f"{name}_ms", p)
         for name in ("e2e", "ttft", "tpot", "itl", "queue")
         for p in ("p50", "p90", "p99", "mean")
     ]

@@ -74,7 +74,9 @@ def playbook_document(report: dict[str, Any]) -> Document:
 
 def _step(step: dict[str, Any]) -> list[tuple[str, str]]:
     given = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v is not None)
-    facts = [("when", step["when"] or ""), ("with", given)]
+    facts: list[tuple[str, str]] = [
+        ("when", Name(step["when"] or "")), ("with", Name(given)),
+    ]  # fmt: skip
     facts += [
         ("gate", f"{gate['metric']} {gate['op']} {gate['value']:g} ({gate['severity']})")
         for gate in step["gates"]
@@ -97,7 +99,7 @@ EFFECT = {"live": "while it runs", "restart": "after a restart"}
 def _entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("likely", entry["likely"]),
-        *(("confirm", command) for command in entry["confirm"]),
+        *(("confirm", Name(command)) for command in entry["confirm"]),
         ("look for", entry["look_for"]),
         ("do", entry["remedy"]),
         ("takes effect", EFFECT[entry["applies"]]),

@@ -53,6 +53,7 @@ CASES = Forms(
         "{n} gate": "{n} 个门限",
         "{n} gates": "{n} 个门限",
         "pass": "通过",
+        "fail": "失败",
         "the queue": "队列",
         "{what} is full: {why}": "{what}已满：{why}",
         "nobody waits": "没有人等待",
@@ -66,6 +67,9 @@ CASES = Forms(
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
         "{x} in {y}, {a} in {b}": "{y} 内 {x}，{b} 内 {a}",
         "pages in 8 bits, or in 4": "8 bit 或 4 bit 的页",
+        "{what} above {limit:n}": "{what} 高于 {limit}",
+        "stopped by {name}: {value:n} is above {limit:n}": "被 {name} 停止：{value} 高于 {limit}",
+        "requests: fewer than {least:n}": "requests：少于 {least}",
     }
 )
 
@@ -88,12 +92,22 @@ CASES = Forms(
         ("pass (3 pass, 4 gates)", "通过（3 通过、4 个门限）"),  # what was counted
         ("5% to steal", "5% 给了 steal"),  # where a number stands
         ("12:00 to 13:00", "12:00 到 13:00"),
-        ("x.toml:3: load: expected at least 1, got 0", "x.toml:3: load：应至少为 1，实为 0"),
+        ("x.toml:3: load: expected at least 1, got 0", "x.toml:3：load：应至少为 1，实为 0"),
         ("load: nobody waits", "load：没有人等待"),  # a name
         ("out of nobody knows what", None),  # not one thing of another
         ("refused: nobody knows why", "被拒绝：nobody knows why"),  # words of others
         ("expected the queue, got -1", "应为队列，实际为 -1"),
         ("the queue is full: nobody waits", "队列已满：没有人等待"),  # whole texts in places
+        ("nobody waits: stopped by x: 3 is above 2", "没有人等待：被 x 停止：3 高于 2"),
+        ("x.toml:3: requests: fewer than 4", "x.toml:3：requests：少于 4"),  # of any key
+        ("--requests: fewer than 4", "--requests：少于 4"),
+        ("refused: kv_pages, load, the_queue", "被拒绝：kv_pages, load, the_queue"),  # names
+        (
+            "expected the queue, got 'no idea: set it back'",
+            "应为队列，实际为 'no idea: set it back'",
+        ),
+        ("refused: AMD EPYC", "被拒绝：AMD EPYC"),
+        ("fail: nobody waits", "失败：没有人等待"),  # a verdict is no name
         ("the kitchen is full: nobody waits", None),  # which nobody knows
         ("nobody waits; Set it back", "没有人等待；改回去"),
         ("nobody waits; nobody knows why", None),
@@ -110,6 +124,16 @@ CASES = Forms(
 )
 def test_a_text_becomes_whole_or_stays(text, said):
     assert CASES.translate(text) == said
+
+
+def test_clauses_of_others_stay_beside_ours():
+    assert CASES.translate_some("nobody waits; nobody knows why") == "没有人等待；nobody knows why"
+    assert CASES.translate_some("nobody knows why; nobody asks") is None
+
+
+def test_a_long_list_is_not_tried_in_every_way():
+    names = ", ".join(f"one thing{i} more" for i in range(200))
+    assert CASES.translate(f"refused: {names}") == f"被拒绝：{names}"
 
 
 def test_a_number_is_no_name():

@@ -97,7 +97,7 @@ def test_several_units_that_would_do_are_asked_for(write):
     times = [i * 20_000 for i in range(2_000)]  # as s one in 5 h; as ms 0.05/s, as us 50/s
     path = write(burst(times))
     with pytest.raises(
-        ConfigError, match=r"doubtful: .* ms or us would do; say it with --time-unit"
+        ConfigError, match=r"doubtful: .* one of ms, us would do; say it with --time-unit"
     ):
         make_spec(trace=path)
     assert make_spec(trace=path, time_unit="ms").warnings == []
@@ -107,7 +107,7 @@ def test_several_units_that_would_do_are_asked_for(write):
 
 def test_a_pause_that_makes_another_unit_likely_is_asked_for(write):
     path = write(mooncake([*range(0, 30_000, 1000), 40_000_000]))  # in ms it waits for 11 hours
-    with pytest.raises(ConfigError, match=r"doubtful: as ms .* us or ms would do"):
+    with pytest.raises(ConfigError, match=r"doubtful: as ms .* one of us, ms would do"):
         make_spec(trace=path)
 
 

@@ -105,7 +105,7 @@ def test_effects_have_their_units_intervals_and_what_bound_them():
         "throughput_tok_s", "p99_e2e_ms", "kv_bytes_per_token", "memory_bytes", "bound_by"
     ]  # fmt: skip
     assert paged.effect[-1] == LogEffect("bound_by", "kv", "batch")
-    assert paged.how["limit before"] == "kv-bound: 24 rows fill the pool"
+    assert paged.how["limit before"] == "bound by kv: 24 rows fill the pool"
     assert int8.effect[-1] == LogEffect("quality", None, "warn", verdict="warn")
 
 
@@ -151,7 +151,7 @@ def test_the_markdown_of_an_owners_table_answers_all_four_questions(tmp_path):
     assert "seed: 930" in sections[0]
     assert "| metric | got | promised | verdict |" in sections[4]
     assert "findings:\n\n- one\n- two\n" in sections[4]
-    assert "kv-bound" in sections[0]
+    assert "bound by kv" in sections[0]
 
 
 # --- sweep and quality ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def test_values_that_need_each_other_come_in_any_order(texts):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("waves=300", "--with soak.requests: expected 300 at least, one a wave"),
+        ("waves=300", "--with soak.requests: fewer than 300; every wave needs one"),
         ("waves=2", "--with soak.waves: expected at least 4, got 2"),
         ("soak.storms=7", "--with soak.storms: expected true or false, got 7"),
     ],
