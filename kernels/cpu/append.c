@@ -301,16 +301,15 @@ typedef struct {
     int64_t *clipped;
 } Job;
 
-/* The queries of a row, or one after another the KV heads of a tile. */
+/* The queries of a tile's rows, and one after another its KV heads. */
 static void append_one(const void *what, int64_t i) {
     const Job *job = what;
-    int64_t tile = i - job->step->rows, clipped = 0;
-    if (tile < 0) {
-        rotate_queries(job->step, &job->rows, job->cache, i);
-        return;
-    }
+    const Tile tile = job->tiles[i];
+    int64_t clipped = 0;
+    for (int32_t r = 0; r < tile.rows; r++)
+        rotate_queries(job->step, &job->rows, job->cache, tile.batch_row + r);
     for (int64_t head = 0; head < job->cache->kv_heads; head++)
-        clipped += write_tile(job->cache, job->step, &job->rows, job->tiles[tile], head);
+        clipped += write_tile(job->cache, job->step, &job->rows, tile, head);
     if (clipped) __atomic_fetch_add(job->clipped, clipped, __ATOMIC_RELAXED);
 }
 
@@ -328,7 +327,7 @@ int append_kv(const Cache *cache, const Step *step, const float *qkv, const floa
     for (int64_t i = 0; i < count; i++) carry(cache, step, tiles[i]);
     const Rows rows = {qkv, cos, sin, q_norm, k_norm, q, eps, query_heads};
     const Job job = {cache, step, rows, tiles, &clipped};
-    (batch > ALONE ? team->run : do_alone)(team, append_one, &job, batch + count);
+    (batch > ALONE ? team->run : do_alone)(team, append_one, &job, count);
     if (cache->saturated && cache->format == STATIC) {
         cache->saturated[0] += 2 * batch * cache->kv_heads * DIM;
         cache->saturated[1] += clipped;

@@ -480,7 +480,8 @@ static int costlier(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The tasks of a step, the long ones first: they must not come last. NULL without memory. */
+/* The tasks of a step, each thread's share with the long ones first: they must not come last. A
+ * sequence is in the share in which append.c had it. NULL without memory. */
 static Task *tasks_of(const Cache *cache, const Step *step, int threads, int64_t *count,
                       int64_t *visits) {
     int64_t tiles_count;
@@ -497,7 +498,10 @@ static Task *tasks_of(const Cache *cache, const Step *step, int threads, int64_t
             tasks[(*count)++] = (Task){tiles[i], head, all - head < most ? all - head : most};
     }
     free(tiles);
-    if (tasks) qsort(tasks, (size_t)*count, sizeof *tasks, costlier);
+    for (int seat = 0; tasks && seat < threads; seat++) {
+        int64_t first = *count * seat / threads, end = *count * (seat + 1) / threads;
+        qsort(tasks + first, (size_t)(end - first), sizeof *tasks, costlier);
+    }
     *visits *= cache->kv_heads * GROUP;
     return tasks;
 }
