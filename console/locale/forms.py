@@ -79,7 +79,7 @@ _NAMES = re.compile(r"(?=.*[_.])[a-z][\w.\[\]]*(, [a-z][\w.\[\]]*)+")
 """Several names: one of them at least is no word."""
 LITTLE = 4
 """Letters below which a form open at both ends, "{rule} at {target}", holds single words."""
-_APART = re.compile(r"(?<=[一-鿿]) (?=[一-鿿])")
+_APART = re.compile(r"(?<=[一-鿿，。：；、（）“”]) (?=[一-鿿])|(?<=[一-鿿]) (?=[，。：；、（）“”])")
 """A blank that stands beside what is not Chinese in another text of this form."""
 
 

@@ -18,6 +18,7 @@ WORDS = (
     "rss bytes", "allocated bytes", "reserved bytes", "idle pages", "container entries",
     "tokenizing", "streams", "texts", "slabs", "same time",
     "middle", "attention", "planning", "sampling", "applying",
+    "extraction", "summarising", "arithmetic", "classification", "multi turn", "long context",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
     "served", "more", "on", "agrees", "requests ended", "output tokens",

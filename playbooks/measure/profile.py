@@ -198,7 +198,7 @@ def hot_spots(stages: list[dict[str, Any]], steps: dict[str, Any]) -> list[str]:
     for row in sorted(stages, key=lambda row: -row["share"]):
         if row["share"] >= HOT:
             inside = _of_a_step(steps) if row["stage"] in ("prefill", "decode") else None
-            parts = f"; of a step {inside}" if inside else ""
+            parts = f"; a step is {inside}" if inside else ""
             spots.append(
                 f"{row['stage']} is {row['share']:.0%} of request time{parts} "
                 f"({ADVICE[row['stage']]})"
@@ -208,13 +208,12 @@ def hot_spots(stages: list[dict[str, Any]], steps: dict[str, Any]) -> list[str]:
 
 
 def _of_a_step(steps: dict[str, Any]) -> str:
-    """ "52% is decoding, 20% sampling"."""
+    """ "decoding 52%, sampling 20%"."""
     if not steps:
         return ""
     parts = sorted(steps["parts"], key=lambda part: -part["share"])
-    named = [f"{p['share']:.0%} is {p['label']}" for p in parts[:1]]
-    named += [f"{p['share']:.0%} {p['label']}" for p in parts[1:3] if p["share"] >= 0.03]
-    return ", ".join(named)
+    told = parts[:1] + [part for part in parts[1:3] if part["share"] >= 0.03]
+    return ", ".join(f"{part['label']} {part['share']:.0%}" for part in told)
 
 
 def warnings(trial: Trial) -> list[str]:

@@ -66,6 +66,7 @@ CASES = Forms(
         "expected {what}, got {value}": "应为 {what}，实际为 {value}",
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
         "{x} in {y}, {a} in {b}": "{y} 内 {x}，{b} 内 {a}",
+        "all the rest of {what}": "{what} 的其余",
         "pages in 8 bits, or in 4": "8 bit 或 4 bit 的页",
         "{what} above {limit:n}": "{what} 高于 {limit}",
         "stopped by {name}: {value:n} is above {limit:n}": "被 {name} 停止：{value} 高于 {limit}",
@@ -79,6 +80,10 @@ CASES = Forms(
     [
         ("3 of 40 requests failed", "40 个请求中有 3 个失败"),  # the one that says most
         ("3 of 40", "40 中的 3"),
+        (
+            "all the rest of the queue (nobody waits)",
+            "队列（没有人等待）的其余",
+        ),  # no blank beside a bracket
         ("1 gate", "1 个门限"),
         ("2 gates", "2 个门限"),
         ("✓ pass", "✓ 通过"),

@@ -99,9 +99,7 @@ def test_hot_spots_are_sentences_the_greatest_first():
     parts = [("GEMM", 0.78), ("attention", 0.12), ("sampling", 0.01)]
     steps = {"parts": [{"label": label, "share": share} for label, share in parts]}
     spots = hot_spots(stages, steps)
-    assert spots[0].startswith(
-        "decode is 51% of request time; of a step 78% is GEMM, 12% attention"
-    )
+    assert spots[0].startswith("decode is 51% of request time; a step is GEMM 78%, attention 12%")
     assert [s.split()[0] for s in spots] == ["decode", "queue", "prefill"]
     assert "GEMM" not in spots[2]
 
