@@ -70,7 +70,10 @@ NAMES = {
     "names",
     "not_run",
     "option",
+    "rule",
+    "rules",
     "steps",
+    "target",
     "withheld",
 }
 """Places of names. A name stays, though it be a word that a label has, too."""
@@ -221,7 +224,8 @@ class Forms:
             return found and sign[0] + found
         if (count := _COUNT.fullmatch(text)) is not None:
             found = self.translate(count[2], depth - 1)
-            return found and f"{count[1]} {found}"
+            is_state = count[2] in VERDICTS or count[2].endswith("ed")
+            return found and (f"{found} {count[1]}" if is_state else f"{count[1]} {found}")
         if (unit := _UNIT.fullmatch(text)) is not None:
             found = self.translate(unit[1], depth - 1)
             return found and f"{found}（{unit[2]}）"

@@ -21,7 +21,8 @@ WORDS = (
     "extraction", "summarising", "arithmetic", "classification", "multi turn", "long context",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
-    "served", "more", "on", "agrees", "requests ended", "output tokens",
+    "risk note", "cost note", "decides on", "served", "more", "on", "agrees", "requests ended",
+    "output tokens",
 )  # fmt: skip
 
 VERDICTS = (

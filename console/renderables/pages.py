@@ -42,7 +42,8 @@ def block_lines(blocks: Iterable[Block], width: int) -> list[Line]:
                 lines += words(text, width)
             case Bullets(items):
                 for item in items:
-                    lines += words(item, width, "• ")
+                    text = item if isinstance(item, str) else ": ".join(map(_, item))
+                    lines += words(text, width, "• ")
             case Table():
                 lines += table_lines(block, width)
     return lines

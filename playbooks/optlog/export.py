@@ -86,9 +86,13 @@ def _markdown(block: Block) -> str:
         case Paragraph(text):
             return markdown(text)
         case Bullets(items):
-            return "\n".join(f"- {markdown(item)}" for item in items)
+            return "\n".join(f"- {_item(item, markdown)}" for item in items)
         case Table():
             return "\n".join(markdown_rows(block))
+
+
+def _item(item: str | tuple[str, str], say: Callable[[str], str]) -> str:
+    return say(item) if isinstance(item, str) else ": ".join(map(say, item))
 
 
 # --- HTML ---------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ def _html(block: Block) -> str:
         case Paragraph(text):
             return f"<p>{html(text)}</p>"
         case Bullets(items):
-            return "<ul>" + "".join(f"<li>{html(item)}</li>" for item in items) + "</ul>"
+            return "<ul>" + "".join(f"<li>{_item(item, html)}</li>" for item in items) + "</ul>"
         case Table():
             return html_table(block)
 

@@ -12,6 +12,7 @@ from typing import Any
 from playbooks.optlog.diff import relative
 from playbooks.optlog.record import LogEffect, Record
 from playbooks.reports.document import Column, Table, text_of
+from playbooks.reports.language import Name
 
 DECISION_WORDS = {
     "adopt": "adopted", "reject": "rejected", "hold": "on hold, not decided",
@@ -23,6 +24,8 @@ FIRST = (
     "limit after", "model", "lengths", "throughput", "latency", "repeats", "seed",
 )  # fmt: skip
 """Facts of `how` that are read first; the file keeps no order."""
+TYPED = {"command", "experiment", "from", "lengths", "model", "playbook", "target", "to"}
+"""Facts whose values are names."""
 KEYS = ("metric", "batch", "item", "control")
 """Columns that name what a row is about."""
 
@@ -40,7 +43,8 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    items: Sequence[str]
+    items: Sequence[str | tuple[str, str]]
+    """Texts, or a name and what it is."""
 
 
 Block = Heading | Paragraph | Bullets | Table
@@ -111,12 +115,18 @@ def _facts(table: Mapping[str, Any]) -> list[Block]:
     single = {k: v for k, v in table.items() if not _all(v, Mapping) and not _all(v, str)}
     blocks: list[Block] = []
     if single:
-        blocks.append(Bullets([f"{k.replace('_', ' ')}: {text_of(v)}" for k, v in single.items()]))
+        blocks.append(
+            Bullets([(key.replace("_", " "), _fact(key, v)) for key, v in single.items()])
+        )
     for key, value in table.items():
         if key not in single:
             inside = Bullets(value) if _all(value, str) else _rows(value)
             blocks += [Paragraph(f"{key.replace('_', ' ')}:"), inside]
     return blocks
+
+
+def _fact(key: str, value: Any) -> str:
+    return Name(text_of(value)) if key in TYPED else text_of(value)
 
 
 def _all(value: Any, kind: type) -> bool:

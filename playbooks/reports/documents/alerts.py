@@ -5,8 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from playbooks.reports.document import Column, Document, Table, percent
+from playbooks.reports.document import Cell, Column, Document, Table, named, percent, plain
 from playbooks.steps.durations import words
+
+
+def rule_name(value: Cell) -> str:
+    """One of a file is a name; those that come with objectives are words."""
+    return plain(value) if " " in str(value) else named(value)
+
+
+OF_RULE = (Column("rule", rule_name), Column("target", named))
 
 
 def alerts_document(report: dict[str, Any]) -> Document:
@@ -20,16 +28,17 @@ def alerts_document(report: dict[str, Any]) -> Document:
         for row in report["silences"]
     ]
     tables = [
-        Table("Firing", [Column("rule"), Column("target"), Column("since")], firing),
+        Table("Firing", [*OF_RULE, Column("since")], firing),
         Table(
             "Ways out",
-            [Column("way"), Column("delivered", numeric=True), Column("waiting", numeric=True),
+            [Column("way", named), Column("delivered", numeric=True),
+             Column("waiting", numeric=True),
              Column("problem")],
             ways,
         ),
         Table(
             "Silences",
-            [Column("rule"), Column("target"), Column("until"), Column("reason")],
+            [*OF_RULE, Column("until"), Column("reason")],
             silences,
         ),
         budget_table(report["budgets"]),
@@ -49,7 +58,7 @@ def replay_document(report: dict[str, Any]) -> Document:
         [_local(one["time"]), one["severity"], one["state"], one["rule"], _value(one), one["words"]]
         for one in messages
     ]
-    columns = [Column("told"), Column("severity"), Column("state"), Column("rule"),
+    columns = [Column("told"), Column("severity"), Column("state"), Column("rule", rule_name),
                Column("value", numeric=True), Column("what")]  # fmt: skip
     table = Table("What would have been told", columns, rows)
     title = f"Alerts on {report['recording']}"
@@ -64,7 +73,7 @@ def _value(message: dict[str, Any]) -> Any:
 
 def budget_table(rows: list[dict[str, Any]]) -> Table:
     columns = [
-        Column("engine"), Column("objective"), Column("counted", numeric=True),
+        Column("engine", named), Column("objective"), Column("counted", numeric=True),
         Column("missed", numeric=True), Column("spent", percent, numeric=True),
         Column("pace", numeric=True), Column("gone in", numeric=True),
     ]  # fmt: skip

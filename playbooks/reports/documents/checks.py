@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from playbooks.diagnosis.causes import CAUSES
 from playbooks.reports.document import Column, Document, Table, named, percent, plain, rate, whole
 from playbooks.reports.documents.canary import canary_document
 from playbooks.reports.documents.checklist import checklist_document
@@ -16,6 +17,7 @@ from playbooks.reports.documents.measured import profile_document, sweep_documen
 from playbooks.reports.documents.parts import doubts, host_line
 from playbooks.reports.documents.quality import quality_document
 
+TITLES = {cause.name: cause.title for cause in CAUSES}
 SECONDS = Column("seconds", whole, True)
 
 
@@ -109,7 +111,9 @@ def _findings(report: dict[str, Any]) -> list[Table]:
 
 
 def _words(finding: dict[str, Any]) -> str:
-    return f"{finding['cause']}: {'; '.join(finding['evidence'])}"
+    """What is wrong, its name, and what shows it."""
+    cause, evidence = finding["cause"], "; ".join(finding["evidence"])
+    return f"{TITLES[cause]} ({cause}): {evidence}" if cause in TITLES else f"{cause}: {evidence}"
 
 
 def _gates(report: dict[str, Any]) -> list[Table]:

@@ -148,9 +148,11 @@ def _every_hour(report: Report) -> Table:
     """Every scenario, every hour, with its intervals."""
     figures = (*FIGURES, *HOURLY)
     columns = [Column("scenario"), Column("at")]
-    for name, _, show in figures:
-        names = (name, f"{name} low", f"{name} high")
-        columns += [Column(one, show, True) for one in names]
+    for figure, _, show in figures:
+        columns += [
+            Column(figure, show, True), Column(f"{figure} low", show, True),
+            Column(f"{figure} high", show, True),
+        ]  # fmt: skip
     rows = [
         [s["name"], h["at"], *(get(h)[key] for _, get, _ in figures for key in KEYS)]
         for s in report["scenarios"]

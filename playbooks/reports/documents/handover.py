@@ -7,8 +7,8 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from playbooks.reports.document import Column, Document, Facts, Table, duration, percent
-from playbooks.reports.documents.alerts import budget_table
+from playbooks.reports.document import Column, Document, Facts, Table, duration, named, percent
+from playbooks.reports.documents.alerts import budget_table, rule_name
 from playbooks.steps.durations import words
 
 Report = dict[str, Any]
@@ -90,9 +90,10 @@ def _warnings(report: Report) -> Iterator[str]:
 
 
 def _incidents(report: Report) -> Table:
-    columns = [Column(name) for name in
-               ("began", "lasted", "severity", "alert", "target", "what",
-                "done meanwhile")]  # fmt: skip
+    columns = [
+        Column("began"), Column("lasted"), Column("severity"), Column("alert", rule_name),
+        Column("target", named), Column("what"), Column("done meanwhile"),
+    ]  # fmt: skip
     rows = [
         [_at(one["began"]), _lasted(one), one["severity"], one["rule"], one["target"],
          _what(one), "; ".join(one["done"]) or "nothing is written down"]
@@ -130,7 +131,7 @@ def _changes(report: Report) -> Table:
 
 def _engines(report: Report) -> Table:
     columns = [
-        Column("engine"), Column("state"), Column("running", numeric=True),
+        Column("engine", named), Column("state"), Column("running", numeric=True),
         Column("waiting", numeric=True), Column("KV", percent, numeric=True),
         Column("TTFT p99", duration, numeric=True), Column("note"),
     ]  # fmt: skip
@@ -146,7 +147,9 @@ def _silences(report: Report) -> Table:
     rows = [
         [one["rule"], one["target"], _at(one["until"]), one["reason"]] for one in report["silences"]
     ]
-    return Table("Silenced", [Column(n) for n in ("rule", "target", "until", "reason")], rows)
+    columns = [Column("rule", rule_name), Column("target", named), Column("until"),
+               Column("reason")]  # fmt: skip
+    return Table("Silenced", columns, rows)
 
 
 def _open_items(report: Report) -> Table:

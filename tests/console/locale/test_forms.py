@@ -88,13 +88,13 @@ CASES = Forms(
         ("2 gates", "2 个门限"),
         ("✓ pass", "✓ 通过"),
         ("• pages in 8 bits, or in 4", "• 8 bit 或 4 bit 的页"),  # known as a whole behind its sign
-        ("3 pass", "3 通过"),
+        ("3 pass", "通过 3"),
         ("load 89 %", "负载 89 %"),
         ("the queue (pass)", "队列（通过）"),  # a text and an aside
         ("the queue 3 (1 … 5, pass)", "队列 3（1 … 5、通过）"),
         ("the queue (nobody knows why)", None),
         ("load (pass)", None),  # beside a name
-        ("pass (3 pass, 4 gates)", "通过（3 通过、4 个门限）"),  # what was counted
+        ("pass (3 pass, 4 gates)", "通过（通过 3、4 个门限）"),  # what was counted
         ("5% to steal", "5% 给了 steal"),  # where a number stands
         ("12:00 to 13:00", "12:00 到 13:00"),
         ("x.toml:3: load: expected at least 1, got 0", "x.toml:3：load：应至少为 1，实为 0"),
