@@ -263,5 +263,9 @@ def canary_outcome(
     metrics["rollback_idle_ms"] = back["idle_ms"] if back else None
     cut = report["interrupted"] and over()
     why = "its time is over" if cut else report["why"]
-    note = f"{report['outcome'].replace('_', ' ')}: {why}"
+    note = {
+        "promoted": f"promoted: {why}",
+        "rolled_back": f"rolled back: {why}",
+        "undecided": f"undecided: {why}",
+    }[report["outcome"]]
     return StepOutcome(metrics, note, report, report["interrupted"] and not cut)
