@@ -101,7 +101,6 @@ class Form:
         self.begins_with_place = not self._literals[0]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
         self.ends_with_words = bool(re.search(r": \{\w+\}$", msgid))
-        self.ends_with_place = not self._literals[-1]
         self._said = [
             part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
         ]
@@ -316,11 +315,10 @@ def _wordless(text: str) -> str | None:
 
 def _swallows(form: Form, values: Mapping[str, str]) -> bool:
     """It may be more than one text, of which the form is one: to be read otherwise if it can."""
-    first, last = values[form.names[0]], values[form.names[-1]]
     return (
         form.of_any_key
-        or (form.begins_with_place and ("; " in first or ": " in first))
-        or (form.ends_with_place and "; " in last)
+        or any("; " in value for value in values.values())
+        or (form.begins_with_place and ": " in values[form.names[0]])
     )
 
 

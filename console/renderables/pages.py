@@ -14,6 +14,7 @@ from console.renderables.wrapping import wrap
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph
 from playbooks.reports.document import Table
 from playbooks.reports.documents import document
+from playbooks.reports.language import colon
 
 GAP = 2
 LEAST_COLUMN = 6
@@ -42,7 +43,7 @@ def block_lines(blocks: Iterable[Block], width: int) -> list[Line]:
                 lines += words(text, width)
             case Bullets(items):
                 for item in items:
-                    text = item if isinstance(item, str) else ": ".join(map(_, item))
+                    text = item if isinstance(item, str) else colon().join(map(_, item))
                     lines += words(text, width, "• ")
             case Table():
                 lines += table_lines(block, width)

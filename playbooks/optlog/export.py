@@ -12,6 +12,7 @@ from playbooks.optlog.record import LogEffect, Record
 from playbooks.optlog.store import Reading
 from playbooks.reports.document import Table, text_of
 from playbooks.reports.formats import csv_text, html_page, html_table, markdown_rows
+from playbooks.reports.language import colon
 from playbooks.reports.text import html, json_text, json_values, markdown
 
 SCHEMA = 1
@@ -92,7 +93,7 @@ def _markdown(block: Block) -> str:
 
 
 def _item(item: str | tuple[str, str], say: Callable[[str], str]) -> str:
-    return say(item) if isinstance(item, str) else ": ".join(map(say, item))
+    return say(item) if isinstance(item, str) else colon().join(map(say, item))
 
 
 # --- HTML ---------------------------------------------------------------------------------

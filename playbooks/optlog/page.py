@@ -24,7 +24,7 @@ FIRST = (
     "limit after", "model", "lengths", "throughput", "latency", "repeats", "seed",
 )  # fmt: skip
 """Facts of `how` that are read first; the file keeps no order."""
-TYPED = {"command", "experiment", "from", "lengths", "model", "playbook", "target", "to"}
+TYPED = {"command", "experiment", "from", "lengths", "model", "playbook", "steps", "target", "to"}
 """Facts whose values are names."""
 KEYS = ("metric", "batch", "item", "control")
 """Columns that name what a row is about."""
@@ -55,9 +55,7 @@ def page(record: Record) -> list[Block]:
     who = f" by {record.operator}" if record.operator else ""
     blocks: list[Block] = [
         Heading(record.title, 2),
-        Paragraph(
-            f"{record.time or 'no time'}{who}; {decided}; {record.claim}; record {record.id}"
-        ),
+        Paragraph(f"{_when(record.time)}{who}; {decided}; {record.claim}; record {record.id}"),
         Heading("What changed", 3),
         _changes(record),
         Heading("Why", 3),
@@ -115,14 +113,21 @@ def _facts(table: Mapping[str, Any]) -> list[Block]:
     single = {k: v for k, v in table.items() if not _all(v, Mapping) and not _all(v, str)}
     blocks: list[Block] = []
     if single:
-        blocks.append(
-            Bullets([(key.replace("_", " "), _fact(key, v)) for key, v in single.items()])
-        )
+        blocks.append(Bullets([(_name(key), _fact(key, v)) for key, v in single.items()]))
     for key, value in table.items():
         if key not in single:
             inside = Bullets(value) if _all(value, str) else _rows(value)
             blocks += [Paragraph(f"{key.replace('_', ' ')}:"), inside]
     return blocks
+
+
+def _when(time: str) -> str:
+    """As people write what ISO 8601 has to the millisecond."""
+    return f"{time[:19].replace('T', ' ')} UTC" if time else "no time"
+
+
+def _name(key: str) -> str:
+    return "its steps" if key == "steps" else key.replace("_", " ")
 
 
 def _fact(key: str, value: Any) -> str:

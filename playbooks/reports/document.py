@@ -31,7 +31,7 @@ def plain(value: Cell) -> str:
 def text_of(value: Any) -> str:
     """Any value for people; of large numbers the thousands stand apart."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {text_of(item)}" for key, item in value.items())
+        return ", ".join(f"{key}{_beside(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(text_of, value))
     if isinstance(value, int | float) and abs(value) >= 10_000:
@@ -39,6 +39,12 @@ def text_of(value: Any) -> str:
     if value is None or isinstance(value, int | float | str):
         return plain(value)
     return json.dumps(json_values(value), ensure_ascii=False)
+
+
+def _beside(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f" {text_of(value)}"
+    return f" ({text_of(value)})" if value else ""
 
 
 def named(value: Cell) -> str:

@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.paths import write_private
 from playbooks.reports.document import Document, Facts, Table
 from playbooks.reports.documents import document
-from playbooks.reports.language import code
+from playbooks.reports.language import code, colon
 from playbooks.reports.svg import bars_svg, chart_svg, stacked
 from playbooks.reports.text import csv_cell, html, json_text, markdown
 
@@ -89,7 +89,9 @@ def as_markdown(report: dict[str, Any]) -> str:
 
 def _markdown_facts(facts: Facts) -> Iterator[str]:
     for name, text in facts.rows:
-        yield f"- **{markdown(name)}**: {markdown(text)}" if name else f"  - {markdown(text)}"
+        yield (
+            f"- **{markdown(name)}**{colon()}{markdown(text)}" if name else f"  - {markdown(text)}"
+        )
 
 
 def _all_tables(doc: Document) -> list[Table]:

@@ -17,6 +17,7 @@ class Name(str):
     __slots__ = ()
 
 
+COLONS = {"zh": "："}
 _code = "en"
 _say: Say = str
 
@@ -31,6 +32,11 @@ def use(code: str, say: Say) -> None:
 def code() -> str:
     """As HTML names it: en, zh."""
     return _code
+
+
+def colon() -> str:
+    """Between a name and what it is."""
+    return COLONS.get(_code, ": ")
 
 
 def say(text: str) -> str:

@@ -73,7 +73,7 @@ def playbook_document(report: dict[str, Any]) -> Document:
 
 
 def _step(step: dict[str, Any]) -> list[tuple[str, str]]:
-    given = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v is not None)
+    given = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v not in (None, ()))
     facts: list[tuple[str, str]] = [
         ("when", Name(step["when"] or "")), ("with", Name(given)),
     ]  # fmt: skip

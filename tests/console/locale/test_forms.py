@@ -104,6 +104,10 @@ CASES = Forms(
         ("expected the queue, got -1", "应为队列，实际为 -1"),
         ("the queue is full: nobody waits", "队列已满：没有人等待"),  # whole texts in places
         ("nobody waits: stopped by x: 3 is above 2", "没有人等待：被 x 停止：3 高于 2"),
+        (
+            "stopped by x: 3 is above 2; stopped by y: 4 is above 2",
+            "被 x 停止：3 高于 2；被 y 停止：4 高于 2",
+        ),
         ("x.toml:3: requests: fewer than 4", "x.toml:3：requests：少于 4"),  # of any key
         ("--requests: fewer than 4", "--requests：少于 4"),
         ("refused: kv_pages, load, the_queue", "被拒绝：kv_pages, load, the_queue"),  # names
