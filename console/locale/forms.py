@@ -54,6 +54,7 @@ SURE_OF_END = 6
 """The same where only what stands behind its last colon is not known."""
 NAMES = {
     "any_key",
+    "args",
     "causes",
     "field",
     "flag",
