@@ -22,6 +22,7 @@ from playbooks.optlog import Record
 from playbooks.optlog.page import Bullets, Heading, Paragraph, page
 from playbooks.reports.document import Chart, Document, Facts, Table
 from playbooks.reports.documents import document
+from playbooks.reports.language import colon
 from playbooks.reports.text import clean
 
 STYLES = {
@@ -75,7 +76,8 @@ def show_records(records: Sequence[Record]) -> None:
                     shown.paragraph(text)
                 case Bullets(items):
                     for item in items:
-                        shown.paragraph(f"• {item}")
+                        text = item if isinstance(item, str) else colon().join(map(_, item))
+                        shown.paragraph(f"• {text}")
                 case Table():
                     shown.table(block)
 

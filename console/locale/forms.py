@@ -10,7 +10,7 @@ a sentence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 
 from console.locale import dates
@@ -202,7 +202,7 @@ class Forms:
             return found
         candidates = self._candidates(joined)
         return (
-            self._first([c for c in candidates if not _swallows(*c)], depth)
+            self._first([c for c in candidates if not _swallows(*c, self._exact)], depth)
             or self._marked(joined, depth)
             or self._joined(joined, depth, sure=True)
             or self._first(candidates, depth)
@@ -314,12 +314,13 @@ def _wordless(text: str) -> str | None:
     return None if _PROSE.search(_QUOTED.sub("", text)) else text
 
 
-def _swallows(form: Form, values: Mapping[str, str]) -> bool:
+def _swallows(form: Form, values: Mapping[str, str], known: Container[str]) -> bool:
     """It may be more than one text, of which the form is one: to be read otherwise if it can."""
+    others = {name: value for name, value in values.items() if value not in known}
     return (
         form.of_any_key
-        or any("; " in value for value in values.values())
-        or (form.begins_with_place and ": " in values[form.names[0]])
+        or any("; " in value for value in others.values())
+        or (form.begins_with_place and ": " in others.get(form.names[0], ""))
     )
 
 

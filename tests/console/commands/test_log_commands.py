@@ -63,7 +63,7 @@ def test_a_record_is_added_listed_and_shown(tmp_path):
     table = ran("log", "list").stdout
     assert record["id"][:8] in table and "Cap 48" in table and "adopt" in table
     page = ran("log", "show").stdout
-    for text in ("What changed", "knee at 64", "noisy", "set 64", "-47.1%", "by Ana"):
+    for text in ("What changed", "knee at 64", "noisy", "set 64", "-47.1%", "by Ana", "• seed: 7"):
         assert text in page
     assert report("log", "show", record["id"][:5])["records"] == [record]
 

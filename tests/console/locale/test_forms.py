@@ -67,6 +67,8 @@ CASES = Forms(
         "{path}: cannot be read ({error})": "{path}：无法读取（{error}）",
         "{x} in {y}, {a} in {b}": "{y} 内 {x}，{b} 内 {a}",
         "all the rest of {what}": "{what} 的其余",
+        "go on": "继续",
+        "go on; give --x": "继续；请给 --x",
         "pages in 8 bits, or in 4": "8 bit 或 4 bit 的页",
         "{what} above {limit:n}": "{what} 高于 {limit}",
         "stopped by {name}: {value:n} is above {limit:n}": "被 {name} 停止：{value} 高于 {limit}",
@@ -118,6 +120,7 @@ CASES = Forms(
         ("refused: AMD EPYC", "被拒绝：AMD EPYC"),
         ("fail: nobody waits", "失败：没有人等待"),  # a verdict is no name
         ("the kitchen is full: nobody waits", None),  # which nobody knows
+        ("refused: go on; give --x", "被拒绝：继续；请给 --x"),  # known as a whole, stops and all
         ("nobody waits; Set it back", "没有人等待；改回去"),
         ("nobody waits; nobody knows why", None),
         ("Set it back.", "改回去。"),
