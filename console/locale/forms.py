@@ -98,6 +98,10 @@ class Form:
         self.numbers = sum(self._numbers)
         self._literals = [_plain(literal) for literal in pieces[::3]]
         self.first = self._literals[0][:1]
+        self.code = {
+            name for at, name in enumerate(self.names)
+            if "".join(self._literals[: at + 1]).count("`") % 2
+        }  # fmt: skip
         self.of_any_key = msgid.startswith(_ANY_KEY)
         self.begins_with_place = not self._literals[0]
         self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
@@ -264,7 +268,7 @@ class Forms:
     def _first(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
         """By the form that says most, of those whose places hold nothing but what is known."""
         for form, values in found:
-            said = self._values(values, depth)
+            said = self._values(form, values, depth)
             if None not in said.values():
                 return form.say({name: text or "" for name, text in said.items()})
         return None
@@ -272,7 +276,7 @@ class Forms:
     def _surest(self, found: list[tuple[Form, dict[str, str]]], depth: int) -> str | None:
         """A place may hold the words of others: an error of the system, what a server answered."""
         for at, (form, values) in enumerate(found):
-            said = self._values(values, depth)
+            said = self._values(form, values, depth)
             unknown = [name for name, text in said.items() if text is None]
             at_its_end = form.ends_with_words and unknown == form.names[-1:]
             enough = SURE_OF_END if at_its_end else SURE
@@ -280,10 +284,11 @@ class Forms:
                 return form.say({n: values[n] if t is None else t for n, t in said.items()})
         return None
 
-    def _values(self, values: Mapping[str, str], depth: int) -> dict[str, str | None]:
+    def _values(self, form: Form, values: Mapping[str, str], depth: int) -> dict[str, str | None]:
         return {
             name: value
-            if name.rstrip("0123456789") in NAMES and _NAME.fullmatch(value.rpartition(": ")[2])
+            if name in form.code
+            or (name.rstrip("0123456789") in NAMES and _NAME.fullmatch(value.rpartition(": ")[2]))
             else self._value(value, depth)
             for name, value in values.items()
         }
@@ -340,7 +345,9 @@ def _of_any_key(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for msgid, said in texts.items():
         key = _KEY.match(msgid)
         if key is not None and said.startswith(key[1]):
-            yield f"{_ANY_KEY}{msgid[key.end() :]}", f"{{any_key}}{said[len(key[1]) :]}"
+            rest = msgid[key.end() :]
+            if sum(map(len, _WORD.findall(_PLACE.sub("", rest)))) >= LITTLE:
+                yield _ANY_KEY + rest, f"{{any_key}}{said[len(key[1]) :]}"
 
 
 def places(text: str) -> Iterator[str]:

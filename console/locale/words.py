@@ -22,7 +22,7 @@ WORDS = (
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
     "risk note", "cost note", "decides on", "served", "more", "on", "agrees", "requests ended",
-    "output tokens", "config hash", "cores", "system", "its steps",
+    "output tokens", "recommended cap", "last value", "config hash", "cores", "system", "its steps",
 )  # fmt: skip
 
 VERDICTS = (
@@ -56,6 +56,10 @@ OTHERS = (
     "File exists", "No space left on device", "Connection refused", "Address already in use",
     "Read-only file system", "timed out", "Connection reset by peer", "Broken pipe",
     "out of memory",
+    # of Python
+    "hour must be in 0..23", "minute must be in 0..59", "second must be in 0..59",
+    "month must be in 1..12", "day is out of range for month",
+    "Invalid isoformat string: {text}",
     # of the HTTP client
     "All connection attempts failed", "Server disconnected without sending a response.",
     "peer closed connection without sending complete message body (incomplete chunked read)",

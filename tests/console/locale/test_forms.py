@@ -73,6 +73,8 @@ CASES = Forms(
         "{what} above {limit:n}": "{what} 高于 {limit}",
         "stopped by {name}: {value:n} is above {limit:n}": "被 {name} 停止：{value} 高于 {limit}",
         "requests: fewer than {least:n}": "requests：少于 {least}",
+        "{n} × nobody got a token in {s:n} s": "有 {n} 次 {s} s 内谁都拿不到 token",
+        "`{one}` is now `{other}`": "`{one}` 现在是 `{other}`",
     }
 )
 
@@ -112,12 +114,14 @@ CASES = Forms(
         ),
         ("x.toml:3: requests: fewer than 4", "x.toml:3：requests：少于 4"),  # of any key
         ("--requests: fewer than 4", "--requests：少于 4"),
+        ("stalls: 4 × nobody got a token in 2 s", "stalls：有 4 次 2 s 内谁都拿不到 token"),
         ("refused: kv_pages, load, the_queue", "被拒绝：kv_pages, load, the_queue"),  # names
         (
             "expected the queue, got 'no idea: set it back'",
             "应为队列，实际为 'no idea: set it back'",
         ),
         ("refused: AMD EPYC", "被拒绝：AMD EPYC"),
+        ("`--old` is now `pass the queue`", "`--old` 现在是 `pass the queue`"),  # code
         ("fail: nobody waits", "失败：没有人等待"),  # a verdict is no name
         ("the kitchen is full: nobody waits", None),  # which nobody knows
         ("refused: go on; give --x", "被拒绝：继续；请给 --x"),  # known as a whole, stops and all
