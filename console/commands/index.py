@@ -19,7 +19,9 @@ from console.commands.appearance import take_language
 from console.commands.help_page import with_help_pages
 from console.commands.streams import drop_output
 from console.exits import Exit
+from console.locale import lang
 from engine.errors import ConfigError
+from playbooks.reports.language import colon
 
 HEADINGS = {
     "Run": {
@@ -161,4 +163,4 @@ def _refusal(error: typer.TyperException) -> Exception:
         return ConfigError(f"`{name}{taken}` is now `{new}`")
     context = getattr(error, "ctx", None)
     where = "" if context is None else context.command_path.partition(" ")[2]
-    return ConfigError(f"{where}: {text}" if where else text)
+    return ConfigError(f"{where}{colon()}{lang._(text)}" if where else text)

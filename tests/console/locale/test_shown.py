@@ -160,7 +160,8 @@ def test_reports(path, chinese):
     [["nothing"], ["check"], ["check", "nothing"], ["load", "--nothing"], ["env", "--pid", "x"],
      ["canary", "--baseline", "http://x"], ["replay", "nothing.everec"],
      ["up", "--set", "max_batch=x"], ["up", "--set", "nothing=1"], ["playbook", "show", "nothing"],
-     ["log", "show", "nothing"], ["watch"], ["explain", "--most", "0"]],
+     ["log", "show", "nothing"], ["watch"], ["explain", "--most", "0"], ["log", "diff"],
+     ["alerts", "silence", "x"]],
     ids=" ".join,
 )  # fmt: skip
 def test_errors(words, chinese):
