@@ -97,5 +97,5 @@ def _doubt(
     """Why the figures are marked, or None."""
     if not marked:
         return None
-    where = "" if len(spans) == 1 else f"; in {len(marked)} of {len(spans)} runs, this at worst"
-    return f"marked: lost, of the CPU time asked for: {worst.why()}{where}"
+    where = "" if len(spans) == 1 else f" (in {len(marked)} of {len(spans)} runs, this at worst)"
+    return f"marked: lost, of the CPU time asked for{where}: {worst.why()}"
