@@ -294,6 +294,8 @@ class Forms:
         }
 
     def _value(self, value: str, depth: int) -> str | None:
+        if _QUOTED.fullmatch(value):
+            return value
         if _TORN.search(value):
             return None
         found = self.translate(value, depth - 1)

@@ -22,7 +22,8 @@ WORDS = (
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
     "risk note", "cost note", "decides on", "served", "more", "on", "agrees", "requests ended",
-    "output tokens", "recommended cap", "last value", "config hash", "cores", "system", "its steps",
+    "output tokens", "misbehaves", "recommended cap", "last value", "config hash", "cores",
+    "system", "its steps",
 )  # fmt: skip
 
 VERDICTS = (

@@ -6,6 +6,7 @@ from typing import Any
 
 from playbooks.reports.document import Cell, Column, Document, Facts, Table, whole
 from playbooks.reports.documents.parts import verdict_of
+from playbooks.reports.language import Name
 from playbooks.reports.text import one_line
 
 PROMPT_SHOWN, ANSWER_SHOWN = 160, 280
@@ -81,7 +82,7 @@ def _structured(report: dict[str, Any]) -> list[Table]:
 
 def _lost(task: dict[str, Any]) -> str:
     said, right = (one_line(task[key], ANSWER_SHOWN) for key in ("candidate", "right"))
-    return f"no longer valid: {task['task']}: {said}; right: {right}"
+    return f"no longer valid: {task['task']}: “{said}”; right: “{right}”"
 
 
 def _controls(report: dict[str, Any]) -> Table:
@@ -91,7 +92,7 @@ def _controls(report: dict[str, Any]) -> Table:
     for control in report["controls"].values():
         injected = "; ".join(
             f"layer {pair['layer']}, KV head {pair['head']}, channels "
-            f"{' and '.join(map(str, pair['channels']))}"
+            f"{', '.join(map(str, pair['channels']))}"
             for pair in control["injected"]
         )
         rows.append([control["note"], control["verdict"], "yes" if control["ok"] else "misbehaves",
@@ -114,4 +115,4 @@ def _worst(case: dict[str, Any]) -> Facts:
         f"Worst: {case['case']} ({case['category']}), mean KLD {number(case['mean_kld'])}, {where}"
     )
     widths = (("prompt", PROMPT_SHOWN), ("baseline", ANSWER_SHOWN), ("candidate", ANSWER_SHOWN))
-    return Facts(title, [(name, one_line(case[name], width)) for name, width in widths])
+    return Facts(title, [(name, Name(one_line(case[name], width))) for name, width in widths])

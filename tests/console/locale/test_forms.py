@@ -121,6 +121,7 @@ CASES = Forms(
             "应为队列，实际为 'no idea: set it back'",
         ),
         ("refused: AMD EPYC", "被拒绝：AMD EPYC"),
+        ("refused: “pass”", "被拒绝：“pass”"),  # as it was said
         ("`--old` is now `pass the queue`", "`--old` 现在是 `pass the queue`"),  # code
         ("fail: nobody waits", "失败：没有人等待"),  # a verdict is no name
         ("the kitchen is full: nobody waits", None),  # which nobody knows
