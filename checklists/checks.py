@@ -53,12 +53,21 @@ class Expectation:
 
     def seen(self, look: str, value: Value) -> str:
         """The evidence: what is there, and what should be."""
-        shown, values = _shown(value), [_shown(one) for one in self.values]
+        name, names = _shown(value), [_shown(one) for one in self.values]
         if self.op == "known":
-            return f"{look} is {shown}, and any value will do"
+            return f"{look} is {name}, and any value will do"
         if self.op == "in":
-            return f"{look} is {shown}, expected one of {', '.join(values)}"
-        return f"{look} is {shown}, expected {self.op} {values[0]}"
+            return f"{look} is {name}, expected one of {', '.join(names)}"
+        return f"{look} is {name}, expected {self.op} {names[0]}"
+
+    def asked(self, look: str) -> str:
+        """The same before anybody has looked."""
+        names = [_shown(one) for one in self.values]
+        if self.op == "known":
+            return f"looks at {look}: any value will do"
+        if self.op == "in":
+            return f"looks at {look}: expected one of {', '.join(names)}"
+        return f"looks at {look}: expected {self.op} {names[0]}"
 
 
 def _same(a: Value, b: Value) -> bool:
@@ -118,6 +127,14 @@ def answer(
     if failing is not None and not failing.holds(value):
         return ItemResult("warn", evidence, value)
     return ItemResult("fail" if item.severity == "must" else "warn", evidence, value)
+
+
+def unseen(item: Item) -> ItemResult:
+    """Of an automatic item at which nobody has looked yet."""
+    assert item.look is not None, "automatic items have one; the book checks it"
+    expected = item.expectation
+    asked = f"looks at {item.look}" if expected is None else expected.asked(item.look)
+    return ItemResult("unknown", asked)
 
 
 def _find(

@@ -22,7 +22,7 @@ from console.control.pending_changes import PendingChanges
 from console.control.surface import Watched
 from console.history import History
 from console.locale import lang
-from console.locale.lang import _
+from console.locale.lang import _, said
 from console.messages import AnswerArrived, EngineDown, EngineFailed, EngineUp, UiCall
 from console.panels.panel import WIDE
 from console.recording.controls import RecordingControls
@@ -31,7 +31,7 @@ from console.screens.base_screen import SMALLEST, BaseScreen
 from console.screens.dialogs import ConfirmScreen, ask_first
 from console.screens.help import HelpScreen
 from console.screens.overview import Overview
-from console.screens.palette import ActionCommands
+from console.screens.palette import ActionCommands, Palette, Themes
 from console.screens.requests import RequestsScreen
 from engine.snapshot import Snapshot
 from playbooks.alerts.watchkeeper import Watchkeeper
@@ -280,7 +280,8 @@ class Console(LiveControls, RecordingControls):
             scope = self.here
             found = scope.find(method_of(action))
             if found is not None and (why := scope.forbidden(found)):
-                self.notify(f"{found.title}: {why}", severity="warning", timeout=3)
+                text = said("{title}: {why}", title=found.title, why=why)
+                self.notify(text, severity="warning", timeout=3)
                 return True
         return await super().run_action(action, *args, **options)
 
@@ -383,6 +384,13 @@ class Console(LiveControls, RecordingControls):
         else:
             self.paused = not self.paused
         self.draw(self.bridge.poll())
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette("words of a command …"))
+
+    def search_themes(self) -> None:
+        self.push_screen(Palette("words of a theme …", [Themes]))
 
     def action_show_help(self) -> None:
         self.push_screen(HelpScreen(self.here))

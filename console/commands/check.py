@@ -26,7 +26,7 @@ from console.commands.output import Output
 from console.commands.signals import ended_by
 from console.commands.streams import StatusLine
 from console.exits import OF_VERDICT, Exit
-from console.locale.lang import _
+from console.locale.lang import said
 from engine.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -223,9 +223,13 @@ def _step_listener(line: StatusLine) -> Callable[[Event], None]:
             case events.StepProgress(done=done, total=total):
                 line.pass_by(f"{place}: {done}" + (f" of {total}" if total else ""))
             case events.GateJudged(verdict=verdict, evidence=evidence) if verdict != "pass":
-                line.stay(f"      {_(verdict)}: {_(evidence)}")
+                text = said("{verdict}: {evidence}", verdict=verdict, evidence=evidence)
+                line.stay(f"      {text}")
             case events.StepEnded(verdict=verdict, seconds=seconds, note=note):
-                found = f"{_(verdict)} ({seconds:.1f} s)"
-                line.stay(f"      {found}: {_(note)}" if note else f"      {found}")
+                took = f"{seconds:.1f} s"
+                text = said("{verdict} ({took})", verdict=verdict, took=took)
+                if note:
+                    text = said("{verdict} ({took}): {note}", verdict=verdict, took=took, note=note)
+                line.stay(f"      {text}")
 
     return listener

@@ -206,9 +206,8 @@ def checklist_export(
 
 def _blank(checklist: Checklist) -> dict[str, Any]:
     """Its report before anybody has looked."""
-    from checklists.checks import ItemResult
+    from checklists.checks import unseen
     from playbooks.runs.checklist import conclude
 
-    open_ = {item.id: ItemResult("unknown", f"looks at {item.look}: {item.expect or 'its verdict'}")
-             for item in checklist.of_kind("auto")}  # fmt: skip
+    open_ = {item.id: unseen(item) for item in checklist.of_kind("auto")}
     return conclude(checklist, open_, {}, "not run")

@@ -109,8 +109,8 @@ class Commands(TyperGroup):
             raise ConfigError(f"`evewatch {args[0]}` is now `evewatch {OLD_COMMANDS[args[0]]}`")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             for name in get_close_matches(args[0], COMMANDS, 1):
-                raise ConfigError(f"there is no command {args[0]}; did you mean {name}?")
-            raise ConfigError(f"there is no command {args[0]}; `evewatch --help` lists them")
+                raise ConfigError(f"there is no command {args[0]!r}; did you mean {name}?")
+            raise ConfigError(f"there is no command {args[0]!r}; `evewatch --help` lists them")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -152,6 +152,11 @@ def _built(name: str) -> Any:
 
 def _refusal(error: typer.TyperException) -> Exception:
     """In one line; the help of a group that was called without a command stays as it is."""
+    told = getattr(error.__cause__, "errors", None)  # of pydantic
+    if told is not None:
+        from checklists.tomlfile import misfit
+
+        error.message = misfit(told(include_url=False)[0])
     text = error.format_message().strip()
     if "\n" in text:
         return error

@@ -16,8 +16,9 @@ from console.commands.options import ShippedOrFile, command_options
 from console.commands.output import Output
 from console.commands.streams import show
 from console.exits import OF_VERDICT
-from console.locale.lang import _
+from console.locale.lang import _, said
 from engine.errors import ConfigError
+from playbooks.reports.language import Name
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
@@ -90,13 +91,24 @@ def playbook_types(output: Output) -> None:
 
     def show() -> None:
         for name, row in types.items():
-            print(f"\n{name}: {_(row['about'])}")
+            print("\n" + said("{label}: {text}", label=Name(name), text=row["about"]))
             for field, told in row["parameters"].items():
-                default = "" if told["default"] in (None, (), "") else f" [{told['default']}]"
+                default = (
+                    "" if told["default"] in (None, (), "") else f" [{_as_typed(told['default'])}]"
+                )
                 print(f"  {field:<19}{_(told['about'])}{default}")
-            print(f"  {_('gives')} {', '.join(row['metrics'])}")
+            print("  " + said("gives {names}", names=Name(", ".join(row["metrics"]))))
 
     output.finish({"schema": 1, "kind": "step_types", "types": types}, show=show)
+
+
+def _as_typed(value: Any) -> str:
+    """As a file or a flag has it: true, 1,2,4; '' for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(map(_as_typed, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @playbook_app.command("schema")

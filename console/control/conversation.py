@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from console.locale.lang import said
 from console.renderables import format as fmt
 from engine.errors import EngineError
 from engine.request import FinishReason, SamplingParams
@@ -74,7 +75,10 @@ class Conversation:
 
     def _finish(self, answer: Turn, reason: FinishReason, error: str | None) -> None:
         self._stream = None
-        notes = [f"{reason}: {error}" if error else str(reason), f"{self._tokens} tok"]
+        ended = str(reason)
+        if error:
+            ended = said("{reason}: {error}", reason=ended, error=error)
+        notes = [ended, f"{self._tokens} tok"]
         if self._first:
             notes.append(f"first after {fmt.duration(self._first - self._asked)}")
             took = self.clock() - self._first

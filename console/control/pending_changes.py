@@ -39,7 +39,17 @@ class LiveChange:
 
     @property
     def title(self) -> str:
-        return f"{self.setting} {_shown(self.before)} → {_shown(self.after)}"
+        before, after = _shown(self.before), _shown(self.after)
+        match self.setting:
+            case "cap":
+                return f"cap {before} → {after}"
+            case "dynamic":
+                return f"dynamic {before} → {after}"
+            case "admission":
+                return f"admission {before} → {after}"
+            case "draining":
+                return f"draining {before} → {after}"
+        return f"{self.setting} {before} → {after}"
 
 
 @dataclass(frozen=True)

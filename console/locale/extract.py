@@ -31,8 +31,9 @@ WORD = re.compile(r"(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z\d /-]*\.?")
 
 LABELS: Mapping[str, Sequence[int | str] | None] = {
     "Action": None, "Bars": (0,), "Bullets": None, "Chart": (0, 1), "Column": (0,),
-    "Document": (0,), "Facts": None, "Field": (0, "label"), "Heading": (0,), "Line": (0,),
-    "PanelSpec": None, "Paragraph": (0,), "Span": (0,), "Table": (0,), "chart": (0,),
+    "Document": (0,), "Facts": None, "Grade": (3,), "Sign": (2,), "Field": (0, "label"),
+    "Heading": (0,), "Line": (0,), "PanelSpec": (2,), "RequestColumn": (0,), "Paragraph": (0,),
+    "Span": (0,), "Table": (0,), "chart": (0,), "in_column": (0,),
     "columns": (0,), "histogram": (0,), "say": (0,), "share_line": (0,), "spark": (0,),
     "text_line": (0,), "_": (0,), "_replace": ("label",), "FormField": (1, 3, "label", "hint"),
     "Typer": ("help",), "Option": (0,),
@@ -41,11 +42,13 @@ LABELS: Mapping[str, Sequence[int | str] | None] = {
 KEYWORDS = {"title", "yes", "label", "help", "footer", "note", "question"}
 """The same of arguments by their name, of anything that is called."""
 TABLES = {
-    "HEADINGS": "keys", "WORDS": "values", "NAMES_OF_PLACES": "values", "_ENTER": "values",
-    "BOUNDS": "values",
+    "HEADINGS": "keys", "WORDS": "values", "NAMES": "values", "NAMES_OF_PLACES": "values",
+    "_ENTER": "values", "BOUNDS": "values",
 }  # fmt: skip
 """Module constants that are tables of labels."""
 
+WHOLE = "said"
+"""Its first argument is a text with named places."""
 SHOWN_FROM = 2
 """Of the rows of console/actions.py: what is before are keys and a name."""
 
@@ -286,7 +289,8 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> None:
         name = _called(node.func)
-        if name == "sentence" and isinstance(node.args[0], ast.Constant):
+        whole = name == WHOLE
+        if whole and isinstance(node.args[0], ast.Constant):
             self._add(node.lineno, (str(node.args[0].value),))
         if name == "_rows":  # keys and an action's name, then what is shown of it
             for row in ast.walk(node):
@@ -296,10 +300,13 @@ class _Reader:
             return
         if isinstance(node.func, ast.Attribute):
             self.expression(node.func.value)
-        unshown = name in UNSHOWN_CALLS or name == "sentence"
+        unshown = name in UNSHOWN_CALLS
         shown = LABELS.get(name, ())
         for at, argument in enumerate(node.args):
-            if not (unshown and isinstance(argument, ast.Constant | ast.JoinedStr | ast.Tuple)):
+            if not (
+                (unshown or whole)
+                and isinstance(argument, ast.Constant | ast.JoinedStr | ast.Tuple)
+            ):
                 self.expression(argument, shown is None or at in shown)
         for keyword in node.keywords:
             if keyword.arg not in UNSHOWN_KEYWORDS and not unshown:

@@ -22,7 +22,7 @@ _PROSE = re.compile(r"(?<![\w./-])(?:[A-Za-z]{2,} [a-z]{2,}|[a-z]{2,} [A-Za-z]{2
 """Two words, not both with a capital: that is a name."""
 _NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
 _QUANTITY = rf"(?:{_NUMBER}) (?:[KMGT]?i?B|GB/s|W|MHz|ms|s|tok|%)"
-_SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠~+-] ")
+_SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠→~+-] ")
 _COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
 """A number of what has a name: "3 pass"."""
 _VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
@@ -170,6 +170,8 @@ class Forms:
         self._known: dict[tuple[str, int, bool], str | None] = {}
         self._by_word: dict[str, list[Form]] = {}
         for form, several in zip(forms, words, strict=True):
+            if not form.letters:  # signs alone: only what names it is said so
+                continue
             rarest = min(several, key=lambda w: (counts[w], -len(w)), default="")
             self._by_word.setdefault(rarest, []).append(form)
 
@@ -308,7 +310,7 @@ class Forms:
         for sign, other in signs.items():
             for at in _places_of(sign, text):
                 parts = text[:at], text[at + len(sign) :]
-                named = sign == ": " and _NAME.fullmatch(parts[0])
+                named = sign == ": " and _NAME.fullmatch(parts[0]) and _PROSE.search(parts[1])
                 first = None if named else self.translate(parts[0], depth - 1, sure)
                 said = first, self.translate(parts[1], depth, sure)
                 known = [s or _wordless(part) for s, part in zip(said, parts, strict=True)]

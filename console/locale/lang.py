@@ -52,6 +52,11 @@ def template(form: str) -> str:
     return form if _forms is None else _forms.said(form) or form
 
 
+def said(form: str, **places: str) -> str:
+    """A sentence with texts in its places: it is said as a whole, and so is each of them."""
+    return template(form).format(**{name: _(text) for name, text in places.items()})
+
+
 def use(language: str) -> None:
     """From now on, for this process. Raises ConfigError for a language that there is not."""
     global _code, _forms

@@ -7,7 +7,7 @@ WORDS = (
     "running", "waiting", "prefill", "decode", "preempted", "finished", "cancelled", "stopped",
     "better", "worse", "same", "adopt", "reject", "rolled_back", "yes", "no",
     "stop", "length", "cancel", "timeout", "capacity", "shutdown",
-    "live", "stale", "unreachable", "unparsable", "wrong engine", "loading", "up", "stopping",
+    "live", "stale", "unreachable", "unparsable", "wrong engine", "loading", "stopping",
     "request", "pages", "compute", "load", "process", "allocator", "ended", "numbers", "marks",
     "under 1 s", "under 8 s", "under 64 s", "none on this machine", "cancelling",
     "lasts", "gone", "quit it", "replace", "hold", "restart", "better", "must", "should",
@@ -24,6 +24,7 @@ WORDS = (
     "risk note", "cost note", "decides on", "served", "more", "on", "agrees", "requests ended",
     "output tokens", "misbehaves", "recommended cap", "last value", "config hash", "cores",
     "system", "its steps",
+    "never", "auto", "human", "off", "paused", "seed", "availability", "reachable",
 )  # fmt: skip
 
 VERDICTS = (

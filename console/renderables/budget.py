@@ -6,7 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from console.renderables import format as fmt
 from console.renderables.graphs import bar
-from console.renderables.lines import ALARM, BLANK, Field, Line, Role, Span, fit, flow, text_line
+from console.renderables.lines import (
+    ALARM,
+    BLANK,
+    Field,
+    Line,
+    Role,
+    Span,
+    columns_line,
+    fit,
+    flow,
+    in_column,
+    text_line,
+)
 from console.renderables.screen_state import ScreenState
 from playbooks.objectives.budget import Budget, Burn
 
@@ -69,14 +81,12 @@ def _row(budget: Budget) -> Line:
     sign = f"{ALARM} " if budget.trouble else ""
     role: Role = "trouble" if budget.trouble else "value"
     name = f"{sign}{NAMES[budget.objective.name]}"
-    return (Span(f"{name:<{NAME}}", "trouble" if budget.trouble else "label"), *_cells(cells, role))
+    return (in_column(name, -NAME, "trouble" if budget.trouble else "label"), *_cells(cells, role))
 
 
 def _cells(texts: Sequence[str], role: Role) -> Line:
-    """One a column, so that each can be said in another language."""
-    return tuple(
-        Span(f"{text:>{size}}", role) for text, (_, size) in zip(texts, COLUMNS, strict=True)
-    )
+    sizes = (size for _, size in COLUMNS)
+    return columns_line(zip(texts, sizes, strict=True), role)
 
 
 def _bar(budget: Budget, width: int) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from console.control.conversation import Turn
+from console.locale.lang import _
 from console.renderables.lines import BLANK, Line, Role, Span, Verbatim
 from console.renderables.wrapping import wrap
 
@@ -19,8 +20,8 @@ def conversation(turns: Sequence[Turn], running: bool, width: int) -> list[Line]
             lines.append(BLANK)
         role: Role = "operator" if mine else "text"
         lines += _block("› " if mine else "  ", turn.text, role, width)
-        if turn.note:
-            lines.append((Span(" " * _INDENT), Span(turn.note, _note_role(turn))))
+        for row in wrap(_(turn.note), max(1, width - _INDENT)) if turn.note else ():
+            lines.append((Span(" " * _INDENT), Span(row, _note_role(turn))))
     if running:
         lines.append((Span(" " * _INDENT), Span("… answering", "faint")))
     return lines

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from console.locale.lang import _
 from console.renderables import format as fmt
 from console.renderables.header import MARKS, WORDS
-from console.renderables.lines import ALARM, Line, Role, Span, columns_line, fit, pad
+from console.renderables.lines import ALARM, Line, Role, Span, Verbatim, columns_line, fit, pad
 from console.renderables.wrapping import wrap
 from engine.snapshot import Snapshot, SourceState
 
@@ -71,7 +71,7 @@ def row_line(row: FleetRow, width: int) -> Line:
     role = "title" if row.kind == "group" else "trouble" if row.trouble else "text"
     sign = f"{ALARM} " if row.trouble else ""
     room = _name_width(width)
-    name = pad(fit((Span(sign + fmt.clean(row.name), role),), room), room + 1)
+    name = pad(fit((Verbatim(sign + fmt.clean(row.name), role),), room), room + 1)
     return (*name, *pad(_state(row), STATE), *_numbers(row.snapshot, width))
 
 
@@ -81,7 +81,7 @@ def _state(row: FleetRow) -> Line:
         return (Span("together", "label"),)
     mark, role = MARKS[source.state]
     if source.state is SourceState.LIVE:
-        return (Span(f"{mark} ", role), Span(source.engine, "text"))
+        return (Span(f"{mark} ", role), Verbatim(source.engine))
     return fit((Span(f"{mark} {WORDS[source.state]} {fmt.age(source.age_s)}", role),), STATE - 1)
 
 

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from console.control.forecast_view import ForecastView, HourView, ScenarioView
+from console.locale.lang import _
 from console.renderables import format as fmt
 from console.renderables.lines import (
     ALARM,
     BLANK,
     Line,
-    Role,
     Span,
     columns_line,
     fit,
+    in_column,
     text_line,
     width_of,
 )
@@ -22,10 +23,10 @@ from console.renderables.pages import table_lines, words
 from console.renderables.strips import Band, Strip, strips
 from playbooks.reports.document import Column, Table, duration, percent, rate, whole
 
-MARKS: dict[str, tuple[str, Role]] = {
-    "holds": ("✓ holds", "good"),
-    "fails": ("✗ fails", "trouble"),
-    "uncertain": ("? uncertain", "trouble"),
+MARKS = {
+    "holds": Span("✓ holds", "good"),
+    "fails": Span("✗ fails", "trouble"),
+    "uncertain": Span("? uncertain", "trouble"),
 }
 LEAST_ROWS, MOST_ROWS = 2, 5
 """Of a curve."""
@@ -40,7 +41,7 @@ HOW_TO = (
 
 
 def verdict(scenario: ScenarioView) -> Span:
-    return Span(*MARKS.get(scenario.verdict, (scenario.verdict, "text")))
+    return MARKS.get(scenario.verdict) or Span(scenario.verdict)
 
 
 def how_to(width: int) -> list[Line]:
@@ -103,7 +104,7 @@ COLUMNS: tuple[tuple[str, int, Callable[[HourView], str]], ...] = (
     ("KV", 7, lambda h: fmt.percent(h.kv.value)),
     ("needed", 7, lambda h: fmt.count(h.needed)),
 )
-HOUR_WIDTH = 9
+HOUR_WIDTH = 10
 
 
 def hour_head(width: int) -> Line:
@@ -114,7 +115,7 @@ def hour_head(width: int) -> Line:
 def hour_row(hour: HourView, width: int) -> Line:
     figures = "".join(f"{show(hour):>{room}}" for _, room, show in COLUMNS)
     sign = Span(f"{ALARM if hour.words else ' ':<2}", "trouble")
-    row: Line = (Span(f"{hour.label:<{HOUR_WIDTH}}", "label"), sign, Span(figures))
+    row: Line = (in_column(hour.label, -HOUR_WIDTH), sign, Span(figures))
     told: Line = (*row, Span(f"  {hour.words}", "trouble"))
     return told if hour.words and width_of(told) <= width else row
 
@@ -185,5 +186,8 @@ def _total(block: dict[str, Any], show: Callable[..., str], with_interval: bool)
 def title(view: ForecastView, place: int) -> Sequence[Span]:
     scenario = view.scenarios[place]
     many = len(view.scenarios)
-    which = f" · {scenario.name} {place + 1}/{many}" if many > 1 else ""
-    return (Span(view.title, "title"), Span(which, "operator"), Span(" "), verdict(scenario))
+    head: Line = (Span(view.title, "title"),)
+    if many > 1:
+        which = f"{_(scenario.name)} {place + 1}/{many}"
+        head = (*head, Span(" · "), Span(which, "operator"))
+    return (*head, Span(" "), verdict(scenario))

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from console.history import Series
 from console.locale.lang import _
 from console.renderables import format as fmt
-from console.renderables.lines import Line, Span, cells, fit, pad, spread, text_line, width_of
+from console.renderables.lines import (
+    Line,
+    Span,
+    cells,
+    fit,
+    in_column,
+    pad,
+    spread,
+    text_line,
+    width_of,
+)
 from engine.snapshot import Histogram
 
 BIN_S = 2.0
@@ -49,7 +59,7 @@ def bar(ratio: float | None, width: int) -> str:
 def share_line(name: str, share: float | None, width: int, lead: int) -> Line:
     """A name in `lead` cells, the share as a bar, and in percent at the right edge."""
     head = (
-        Span(f"{name:<{lead}}", "label"),
+        in_column(name, -lead),
         Span(bar(share, max(4, width - lead - 6)), "spark"),
     )
     return spread(head, text_line(fmt.percent(share), "value"), width)

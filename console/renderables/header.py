@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.locale.lang import _
+from console.locale.lang import _, said
 from console.renderables import format as fmt
 from console.renderables.lines import (
     ALARM,
@@ -10,6 +10,7 @@ from console.renderables.lines import (
     Line,
     Role,
     Span,
+    Verbatim,
     fit,
     spread,
     text_line,
@@ -17,8 +18,10 @@ from console.renderables.lines import (
 )
 from console.renderables.playback import playback_line
 from console.renderables.screen_state import EnginePhase, ScreenState
-from engine.snapshot import SourceState
+from engine.snapshot import BatchState, SourceState
+from playbooks.reports.language import Name
 
+# not shown
 MARKS: dict[SourceState, tuple[str, Role]] = {
     SourceState.LIVE: ("●", "good"),
     SourceState.STALE: ("◌", "trouble"),
@@ -35,28 +38,35 @@ def header(state: ScreenState, width: int) -> Line:
     name = Span(" EveWatch  " if width >= 100 else " ", "key")
     right = (*_modes(state), *trust, clock)
     room = width - width_of((name, *right)) - 1
-    return spread((name, Span(_what(state, room), "text")), right, width)
+    return spread((name, *_what(state, room)), right, width)
 
 
-def _what(state: ScreenState, room: int) -> str:
+def _what(state: ScreenState, room: int) -> Line:
     """What fits: rather a part less than one that is cut."""
     engine, kv, batch = state.snapshot.engine, state.snapshot.kv, state.snapshot.batch
     if state.phase is EnginePhase.LOADING:
-        return state.loading
-    told = batch.cap is not None or not state.watched
-    cap = f"{_('cap')} {fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}" if told else ""
-    if batch.dynamic is not None:
-        cap += " " + _("dyn" if batch.dynamic else "fixed")
-    integers = engine.compute not in (None, "f32")
-    compute = f"{_('compute')} {engine.compute}" if integers else ""
-    known = (_elsewhere(state), engine.model, engine.device, compute, kv.format, cap)
-    parts = [part for part in known if part]
-    for dispensable in (None, compute, engine.device, kv.format, cap):
-        parts = [part for part in parts if part != dispensable]
-        text = " · ".join(parts)
-        if width_of((Span(text),)) <= room:
+        return text_line(state.loading)
+    cap = _cap(batch) if batch.cap is not None or not state.watched else ""
+    integers = engine.compute if engine.compute not in (None, "f32") else None
+    compute = said("compute {name}", name=Name(integers)) if integers else ""
+    names = (_elsewhere(state), engine.model, engine.device)
+    parts: list[Span] = [Verbatim(name) for name in names if name]
+    parts += [Span(compute), Verbatim(kv.format or ""), Span(cap)]
+    parts = [part for part in parts if part.text]
+    line: Line = BLANK
+    for dispensable in ("", compute, engine.device, kv.format, cap):
+        parts = [part for part in parts if part.text != dispensable]
+        line = tuple(span for part in parts for span in (Span(" · "), part))[1:]
+        if width_of(line) <= room:
             break
-    return text
+    return line
+
+
+def _cap(batch: BatchState) -> str:
+    of = f"{fmt.count(batch.cap)}/{fmt.count(batch.cap_max)}"
+    if batch.dynamic is None:
+        return said("cap {of}", of=of)
+    return said("cap {of} dyn", of=of) if batch.dynamic else said("cap {of} fixed", of=of)
 
 
 def _elsewhere(state: ScreenState) -> str:

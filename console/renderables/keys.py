@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from console.actions import FILTER, PROMPT, Action, Scope
-from console.locale.lang import _
-from console.renderables.lines import Line, Span, fit, pad, spread, width_of
+from console.locale.lang import _, said
+from console.renderables.lines import Line, Span, pad, spread, width_of
+from console.renderables.wrapping import wrap
 
-COLUMN = 74
-"""Cells of a column of the help."""
+COLUMN, KEYS = 74, 14
+"""Cells of a line of the help, and of the keys in it."""
 BETWEEN = Span("  ")
 _ENTER = {PROMPT: "send", FILTER: "keep"}
 
@@ -61,13 +62,15 @@ def _entry(shown: str, words: str, link: str, dimmed: bool) -> Line:
 
 def help_lines(scope: Scope) -> list[Line]:
     """One line an entry: its keys and what they do, or why not."""
-    return [_help(several, scope) for several in neighbours(scope.actions())]
+    return [line for several in neighbours(scope.actions()) for line in _help(several, scope)]
 
 
-def _help(several: list[Action], scope: Scope) -> Line:
+def _help(several: list[Action], scope: Scope) -> Iterator[Line]:
     first = several[0]
     why = scope.forbidden(first)
     also = (k for k in first.keys[1:] if len(several) == 1)
     keys = " ".join([keys_of(several), *also])
-    head = pad((Span(f" {keys}", "faint" if why else "key"),), 14)
-    return fit((*head, Span(f"({_(why)}) " if why else "", "faint"), Span(_(first.help))), COLUMN)
+    text = said("{help} ({why})", help=first.help, why=why) if why else _(first.help)
+    for at, row in enumerate(wrap(text, COLUMN - KEYS)):
+        head = Span(f" {keys}" if at == 0 else "", "faint" if why else "key")
+        yield (*pad((head,), KEYS), Span(row, "faint" if why else "text"))

@@ -185,10 +185,8 @@ def _maps(kv: KvState, width: int, height: int) -> list[Line]:
 
 def _shadow_map(kv: KvState, width: int, rows: int) -> list[Line]:
     drawn = page_map(kv.shadow_map or "", width, rows)
-    title: Line = (
-        Span("in contiguous blocks instead  ", "label"),
-        Span(f"{fmt.percent(kv.shadow_fragmentation)} fragmented", "value"),
-    )
+    share = fmt.percent(kv.shadow_fragmentation)
+    title = text_line(f"in contiguous blocks instead: {share} fragmented", "label")
     return [fit(title, width), *(drawn.lines or [text_line(NOT_SAID, "faint")])]
 
 
@@ -212,9 +210,9 @@ def _age_map(kv: KvState, width: int, rows: int) -> list[Line]:
     if kv.page_ages is None:
         return [text_line("by age", "label"), text_line(NOT_SAID, "faint")]
     title: Line = (Span("by age ", "label"),)
-    for _, glyph, role, words in AGES:
-        title = (*title, Span(f" {glyph} ", role), Span(words, "label"))
-    grades = "".join(grades for grades, *_ in AGES)
+    for grade in AGES:
+        title = (*title, Span(f" {grade.glyph} ", grade.role), Span(grade.meaning, "label"))
+    grades = "".join(grade.letters for grade in AGES)
     return [fit(title, width), *page_map(kv.page_ages, width, rows, age_glyph, grades).lines]
 
 

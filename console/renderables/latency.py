@@ -17,6 +17,7 @@ from console.renderables.lines import (
     fit,
     flow,
     half,
+    in_column,
     text_line,
 )
 from console.renderables.screen_state import ScreenState
@@ -58,7 +59,7 @@ def table(known: Sequence[tuple[str, Percentiles]], width: int) -> list[Line]:
         if wide:
             cells += [fmt.millis(p.mean), fmt.count(p.n or None)]
         values = "".join(f"{value:>{column}}" for value in cells)
-        lines.append(fit((Span(f"{name:<6}", "label"), Span(values, "value")), width))
+        lines.append(fit((in_column(name, -6), Span(values, "value")), width))
     return lines
 
 
@@ -76,7 +77,7 @@ def overview(state: ScreenState, width: int, height: int) -> list[Line]:
 
 def _one_line(name: str, p: Percentiles, width: int) -> Line:
     values = [Field(name, text) for name, text in fmt.quantiles(p).items()]
-    head = Span(f"{name:<5}", "label")
+    head = in_column(name, -5)
     return fit((head, *next(iter(flow(values, width - 5, 1)), ())), width)
 
 

@@ -6,7 +6,6 @@ shown: a text that is cut or padded before is no text of a catalogue any more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -46,7 +45,7 @@ class Span(NamedTuple):
 
 
 class Verbatim(Span):
-    """Words of a model or of whoever asks it: they are shown as they were said."""
+    """Words of a model or of whoever asks it, names, signs: shown as they are in any language."""
 
 
 Line: TypeAlias = tuple[Span, ...]
@@ -99,41 +98,18 @@ def localized(line: Line) -> Line:
 
 @lru_cache(maxsize=8192)
 def _said(span: Span, code: str) -> Span:
-    """Blanks around a text are kept, and the cells that it takes with those behind it."""
-    body = span.text.strip()
-    found = _(body)
-    if found == body:
-        return span
-    lead = len(span.text) - len(span.text.lstrip())
-    tail = len(span.text) - len(span.text.rstrip())
-    room = cell_len(body)
-    if lead > 1 and not tail:  # a heading at the right edge of its column
-        return span._replace(text=" " * max(1, lead + room - cell_len(found)) + found)
-    if tail:  # the blanks after it make up for what it is longer or shorter
-        tail = max(1, tail + room - cell_len(found))
-    return span._replace(text=" " * lead + found + " " * tail)
-
-
-def sentence(form: str, role: Role = "text", **places: str | Span) -> Line:
-    """One sentence whose places have looks of their own: `sentence("{n} of {all}", n=Span(…))`.
-
-    It is said as a whole, so that the places stand where the language wants them.
-    """
-    spans: Line = ()
-    for at, part in enumerate(re.split(r"\{(\w+)\}", lang.template(form))):
-        found = part if at % 2 == 0 else places[part]
-        if found:
-            spans = (*spans, found if isinstance(found, Span) else Span(found, role))
-    return spans
+    """Blanks around a text are kept."""
+    return span._replace(text=_(span.text))
 
 
 def columns_line(cells: Iterable[tuple[str, int]], role: Role = "label") -> Line:
-    """A row of a table: texts and the cells of their columns, at the right edge of one of positive
-    width, else at the left. A column is as wide as it is, in any language."""
-    return tuple(_column(text, width, role) for text, width in cells)
+    """A row of a table: an `in_column` each."""
+    return tuple(in_column(text, width, role) for text, width in cells)
 
 
-def _column(text: str, width: int, role: Role) -> Span:
+def in_column(text: str, width: int, role: Role = "label") -> Span:
+    """A text in as many cells in any language, at the right edge of a column of positive width,
+    else at the left."""
     said = plain(fit(text_line(_(text)), abs(width)))
     blank = " " * (abs(width) - cells(said))
     return Span(blank + said if width > 0 else said + blank, role)

@@ -17,6 +17,7 @@ from console.renderables.lines import (
     flow,
     grid,
     half,
+    in_column,
     text_line,
 )
 from console.renderables.screen_state import ScreenState
@@ -115,7 +116,7 @@ def allocator_table(allocators: Sequence[AllocatorState] | None, width: int) -> 
     for a in allocators or ():
         cells = [a.reserved_bytes, a.allocated_bytes, a.active_bytes, _idle(a)]
         values = "".join(f"{fmt.size(cell):>{column}}" for cell in cells)
-        lines.append((Span(f"{a.name:<11}", "label"), Span(values, "value")))
+        lines.append((in_column(a.name, -11), Span(values, "value")))
     if not allocators:
         lines.append(text_line("not reported", "faint"))
     return [fit(line, width) for line in lines]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
-from console.renderables.lines import Line, Role, Span
+from console.renderables.lines import Line, Role, Span, Verbatim
 
 STATES = "socf"
 """Letters of a page map, the most used first: a tie inside a cell goes to the earlier one."""
+# not shown
 GLYPHS: dict[str, tuple[str, Role]] = {
     "s": ("■", "sealed"),
     "o": ("▣", "open"),
@@ -17,7 +19,7 @@ GLYPHS: dict[str, tuple[str, Role]] = {
     "f": ("·", "free"),
 }
 NAMES = {"s": "sealed", "o": "open", "c": "cached", "f": "free"}
-_UNKNOWN: tuple[str, Role] = ("?", "trouble")
+_UNKNOWN: tuple[str, Role] = ("?", "trouble")  # not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,28 @@ class PageMap:
     pages_per_cell: int
 
 
-AGES: tuple[tuple[str, str, Role, str], ...] = (
-    ("0", "█", "open", "< 1 s"),
-    ("123", "▓", "sealed", "< 8 s"),
-    ("456", "▒", "spark", "< 64 s"),
-    ("789", "░", "label", "older"),
-    (".", "·", "free", "free"),
+class Grade(NamedTuple):
+    """Of a map of ages."""
+
+    letters: str
+    glyph: str
+    role: Role
+    meaning: str
+
+
+AGES = (
+    Grade("0", "█", "open", "< 1 s"),
+    Grade("123", "▓", "sealed", "< 8 s"),
+    Grade("456", "▒", "spark", "< 64 s"),
+    Grade("789", "░", "label", "older"),
+    Grade(".", "·", "free", "free"),
 )
-"""Grades of a map of ages, their glyph, and what they mean."""
+# not shown
 OWNER_ROLES: tuple[Role, ...] = ("sealed", "open", "cached", "operator", "value")
 _AGE_GLYPHS: dict[str, tuple[str, Role]] = {
-    grade: (glyph, role) for grades, glyph, role, _ in AGES for grade in grades
+    letter: (grade.glyph, grade.role) for grade in AGES for letter in grade.letters
 }
+# not shown
 _OWNER_MARKS: dict[str, tuple[str, Role]] = {
     ".": ("·", "free"),
     "+": ("+", "trouble"),
@@ -92,9 +104,9 @@ def _owners(group: str) -> str:
 
 
 def _row(cells: str, roomy: bool, glyph: Glyph) -> Line:
-    spans = []
+    spans: list[Span] = []
     for state, run in groupby(cells):
         sign, role = glyph(state)
         length = len(list(run))
-        spans.append(Span((sign + " " if roomy else sign) * length, role))
+        spans.append(Verbatim((sign + " " if roomy else sign) * length, role))
     return tuple(spans)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from rich.cells import cell_len
 
-from console.locale.lang import _
+from console.locale.lang import _, said
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit
+from console.renderables.lines import ALARM, BLANK, Line, Role, Span, Verbatim, fit
 from console.renderables.wrapping import wrap
 from playbooks.optlog.page import Block, Bullets, Heading, Paragraph
 from playbooks.reports.document import Table
 from playbooks.reports.documents import document
-from playbooks.reports.language import colon
+from playbooks.reports.language import Name, colon
 
 GAP = 2
 LEAST_COLUMN = 6
@@ -53,8 +54,9 @@ def block_lines(blocks: Iterable[Block], width: int) -> list[Line]:
 def words(text: str, width: int, head: str = "", role: Role = "text") -> list[Line]:
     """A paragraph, wrapped; its first line begins with `head`."""
     rows = wrap(fmt.clean(_(text)), max(1, width - len(head)))
+    kind = Verbatim if isinstance(text, Name) else Span
     return [
-        (Span(head if at == 0 else " " * len(head)), Span(r, role)) for at, r in enumerate(rows)
+        (Span(head if at == 0 else " " * len(head)), kind(r, role)) for at, r in enumerate(rows)
     ]
 
 
@@ -100,7 +102,7 @@ def document_lines(report: dict[str, Any], width: int) -> list[Line]:
     for facts in doc.facts:
         lines += [BLANK, *words(facts.title, width, role="title")]
         for name, text in facts.rows:
-            lines += words(f"{name}: {text}" if name else text, width, "• ")
+            lines += words(_labelled(name, text) if name else text, width, "• ")
     return lines
 
 
@@ -109,7 +111,15 @@ def _wrapped(table: Table, width: int) -> list[Line]:
     lines = words(table.title, width, role="title")
     for row in table.texts():
         first, *rest = zip((column.name for column in table.columns), row, strict=True)
-        lines += words(f"{_(first[0])}: {_(first[1])}", width, "• ", role="value")
-        told = "; ".join(f"{name}: {text}" for name, text in rest if text and text != fmt.MISSING)
-        lines += words(told, width, "  ") if told else []
+        lines += words(_labelled(*first), width, "• ", role="value")
+        told = [_labelled(name, text) for name, text in rest if text and text != fmt.MISSING]
+        lines += words(reduce(_followed, told), width, "  ") if told else []
     return lines
+
+
+def _labelled(label: str, text: str) -> str:
+    return said("{label}: {text}", label=label, text=text)
+
+
+def _followed(first: str, more: str) -> str:
+    return said("{first}; {more}", first=first, more=more)

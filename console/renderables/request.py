@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from console.renderables import format as fmt
-from console.renderables.lines import BLANK, Field, Line, Span, fit, grid, text_line
+from console.renderables.lines import BLANK, Field, Line, Span, fit, grid, in_column, text_line
 from engine.snapshot import RequestRow
 
 GLYPHS = {"queue": "░", "tokenize": "▚", "prefill": "▒", "decode": "█", "detokenize": "▞"}
@@ -106,7 +106,7 @@ def _stage_line(stage: RequestStage, whole: float) -> Line:
     share = stage.ms / whole if stage.ms is not None and whole else None
     return (
         Span(f" {GLYPHS[stage.name]} ", "spark"),
-        Span(f"{stage.name:<12}", "label"),
+        in_column(stage.name, -12),
         Span(f"{fmt.millis(stage.ms):>9}", "value"),
         Span(f"{fmt.percent(share):>8}", "value"),
     )
@@ -126,7 +126,8 @@ def _progress(row: RequestRow, width: int) -> list[Line]:
 def _bar(name: str, done: int, whole: int, told: str, room: int) -> Line:
     full = round(min(done / whole, 1.0) * room) if whole else 0
     return (
-        Span(f" {name:<8}", "label"),
+        Span(" "),
+        in_column(name, -8),
         Span("█" * full, "spark"),
         Span("·" * (room - full), "faint"),
         Span(f" {told}", "value"),

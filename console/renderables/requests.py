@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from console.renderables import format as fmt
-from console.renderables.lines import Line, Span, fit, pad, plain, text_line
+from console.renderables.lines import Line, Span, Verbatim, columns_line, fit, pad, plain, text_line
 from engine.snapshot import RequestRow
 
 
@@ -71,17 +71,19 @@ def request_table(rows: Sequence[RequestRow], width: int, height: int, empty: st
 
 def request_head(width: int, by: RequestColumn | None = None, reverse: bool = False) -> Line:
     """The columns' names; the one that the rows are sorted by has an arrow."""
-    spans = []
+    spans: Line = ()
     for column in _that_fit(width):
         sign = ("▼" if reverse else "▲") if column is by else ""
         title = plain(fit(text_line(column.title), abs(column.width) - len(sign))) + sign
-        spans.append(Span(_cell(title, column.width), "key" if sign else "label"))
-    return tuple(spans)
+        name = columns_line([(title, column.width)], "key" if sign else "label")
+        spans = (*spans, *name, Span(" "))
+    return spans
 
 
 def request_row(row: RequestRow, width: int) -> Line:
-    cells = tuple(Span(_cell(c.read(row), c.width), "text") for c in _that_fit(width))
-    return fit(cells, width)
+    request, *others = _that_fit(width) or (COLUMNS[0],)
+    cells = (Span(_cell(column.read(row), column.width)) for column in others)
+    return fit((Verbatim(_cell(row.id, request.width)), *cells), width)
 
 
 def _that_fit(width: int) -> Sequence[RequestColumn]:

@@ -7,12 +7,23 @@ from collections.abc import Iterator, Sequence
 from console.control.run_state import RUNNING, SKIPPED, WAITING, PlaybookRun, StepView
 from console.renderables import format as fmt
 from console.renderables.graphs import bar
-from console.renderables.lines import ALARM, BLANK, Line, Role, Span, fit, spread, text_line
+from console.renderables.lines import (
+    ALARM,
+    BLANK,
+    Line,
+    Role,
+    Span,
+    Verbatim,
+    fit,
+    spread,
+    text_line,
+)
 from console.renderables.pages import verdict_span, words
 
 BAR = 24
 SIGNS = {"healthy": "✓", "inconclusive": "?"}
 """Of a finding that is no trouble."""
+# not shown
 MARKS: dict[str, tuple[str, Role]] = {
     WAITING: ("·", "faint"),
     RUNNING: ("▶", "key"),
@@ -52,7 +63,7 @@ def _step(at: int, view: StepView, now: float, width: int) -> Iterator[Line]:
     mark, role = MARKS.get(view.state, ("·", "text"))
     head: Line = (
         Span(f"{mark} ", role),
-        Span(f"{at}. {view.step.id:<14}", "value" if view.state != WAITING else "label"),
+        Verbatim(f"{at}. {view.step.id:<14}", "value" if view.state != WAITING else "label"),
         Span(view.step.title, "text" if view.state != WAITING else "faint"),
     )
     yield spread(head, _state(view, now), width)

@@ -113,7 +113,7 @@ def _strip(strip: Strip, axis: Axis, chosen: int, rows: int) -> Iterator[Line]:
 
 
 def _head(strip: Strip, row: int, rows: int, tick: str) -> Line:
-    name, role = ("", "faint")
+    name, role = ("", "faint")  # not shown
     if row == rows - 1:
         name, role = strip.name, "label"
     elif row == rows - 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from console.locale.lang import said
 from console.renderables import format as fmt
 from console.renderables.graphs import bar, columns, share_line
 from console.renderables.lines import (
@@ -11,10 +12,12 @@ from console.renderables.lines import (
     Field,
     Line,
     Span,
+    Verbatim,
     beside,
     columns_line,
     fit,
     half,
+    in_column,
     text_line,
 )
 from engine.snapshot import LengthState, Replica, TokenCounts
@@ -41,7 +44,7 @@ def table(lengths: LengthState, width: int) -> list[Line]:
     for name, found in known:
         cells = (found.p50, found.p90, found.mean)
         values = "".join(f"{fmt.count(cell):>{column}}" for cell in cells)
-        lines.append(fit((Span(f"{name:<8}", "label"), Span(values, "value")), width))
+        lines.append(fit((in_column(name, -8), Span(values, "value")), width))
     return lines
 
 
@@ -51,7 +54,7 @@ def distributions(lengths: LengthState, width: int, height: int) -> list[Line]:
     known = rows(lengths) if height >= COLUMNS_FROM else []
     room, high = half(width), height // 2 if len(known) > 2 and height >= 12 else height
     drawn = [
-        columns(f"{name}, tokens", found.edges, found.counts, room, high, fmt.count)
+        columns(said("{what}, tokens", what=name), found.edges, found.counts, room, high, fmt.count)
         for name, found in known
     ]
     lines: list[Line] = []
@@ -100,7 +103,7 @@ def _row(one: Replica, name: int, width: int) -> Line:
     numbers = f"{fmt.count(one.running):>9}{fmt.count(one.waiting):>9}{usage:>8}"
     left = width - name - len(numbers) - 2
     ink = bar(one.kv_usage, min(40, left)) if width >= BARS_FROM else ""
-    label = fit(text_line(fmt.clean(one.name), "label"), name - 1)
+    label = fit((Verbatim(fmt.clean(one.name), "label"),), name - 1)
     gap = Span(" " * (name - sum(len(span.text) for span in label)))
     return fit((*label, gap, Span(numbers, "value"), Span(f"  {ink}", "spark")), width)
 

@@ -106,11 +106,11 @@ class BaseScreen(Screen[None]):
     def action_leave(self) -> None:
         self.dismiss()
 
-    def copied(self) -> tuple[str, str]:
-        """What the copy is called, and its text."""
+    def copied(self) -> str:
+        """What a copy of what is shown says."""
         raise NotImplementedError
 
     def action_copy_text(self) -> None:
-        what, text = self.copied()
+        text = self.copied()
         self.app.copy_to_clipboard(text)
-        self.notify(f"copied {_(what)}: {len(text.splitlines())} lines", timeout=2)
+        self.notify(f"copied: {len(text.splitlines())} lines", timeout=2)

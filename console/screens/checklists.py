@@ -15,8 +15,9 @@ from checklists.checks import answer
 from console import actions
 from console.control.filled_checklist import FilledChecklist
 from console.control.surface import ConsoleSurface
+from console.locale.lang import said
 from console.panels.listpane import ListPane
-from console.renderables.lines import Line, Span, fit, pad, text_line
+from console.renderables.lines import Line, Span, Verbatim, columns_line, fit, pad, text_line
 from console.renderables.pages import verdict_span, words
 from console.screens.dialogs import FormField, FormScreen, ask, one_of, paragraph, required
 from console.screens.files import ask_file
@@ -24,8 +25,10 @@ from console.screens.lists import ListScreen
 from console.screens.log import write
 from engine.errors import EngineError
 from playbooks.optlog.byhand import user
+from playbooks.reports.language import Name
 
-FORMATS = ("md", "html", "csv", "json")
+LABEL, GAP = 7, Span("  ")
+FORMATS = ("md", "html", "csv", "json")  # not shown
 
 
 class ChecklistsScreen(ListScreen[FilledChecklist]):
@@ -49,7 +52,9 @@ class ChecklistsScreen(ListScreen[FilledChecklist]):
         started = bool(filled.automatic or filled.answers)
         state = verdict_span(filled.outcome.verdict) if started else Span("· not started", "faint")
         name = f"{filled.checklist.name:<18}"
-        return fit((Span(name, "value"), *_padded(state, 17), Span(filled.checklist.title)), width)
+        return fit(
+            (Verbatim(name, "value"), *_padded(state, 17), Span(filled.checklist.title)), width
+        )
 
     def detail_lines(self, item: FilledChecklist, width: int) -> tuple[Line, Sequence[Line]]:
         auto = len(item.checklist.of_kind("auto"))
@@ -95,25 +100,23 @@ class ChecklistScreen(ListScreen[AnsweredItem]):
     def title_line(self) -> Line:
         outcome = self.filled.outcome
         counts = "  ".join(f"{n} {verdict}" for verdict, n in outcome.counts().items() if n)
-        title = (Span(f"{self.TITLE_TEXT}  ", "title"), verdict_span(outcome.verdict))
-        return (*title, Span(f"  {counts}", "faint"))
+        verdict = verdict_span(outcome.verdict)
+        return (Span(self.TITLE_TEXT, "title"), GAP, verdict, GAP, Span(counts, "faint"))
 
     def detail_lines(self, item: AnsweredItem, width: int) -> tuple[Line, Sequence[Line]]:
-        i, found = item.item, item.result
-        who = f" by {item.by}" if item.by else ""
-        lines = [*words(i.text, width, role="value")]
-        lines += words(f"{found.verdict}{who}: {found.evidence}", width, role="text")
+        i = item.item
+        lines = [*words(i.text, width, role="value"), *words(_told(item), width)]
         for label, text in (
-            ("why", i.why), ("do", i.remedy), ("undo", i.undo), ("look", i.command),
+            ("why", i.why), ("do", i.remedy), ("undo", i.undo), ("look", Name(i.command)),
         ):  # fmt: skip
             lines += [
-                (Span(f"{label if at == 0 else '':<6}", "label"), *line)
-                for at, line in enumerate(words(text, max(1, width - 6)))
+                (*pad(text_line(label if at == 0 else "", "label"), LABEL), *line)
+                for at, line in enumerate(words(text, max(1, width - LABEL)))
                 if text
             ]
         kind = "answers itself" if i.kind == "auto" else "asks people"
-        title = (Span(i.id, "title"), Span(f"  {kind} · {i.severity} · {i.owner}", "faint"))
-        return title, lines
+        facts = Span(f"{kind} · {i.severity} · {i.owner}", "faint")
+        return (Verbatim(i.id, "title"), GAP, facts), lines
 
     # answering
 
@@ -200,11 +203,19 @@ class ChecklistScreen(ListScreen[AnsweredItem]):
         export_outcome(self.console_app, self.filled)
 
 
+def _told(line: AnsweredItem) -> str:
+    verdict, evidence = line.result.verdict, line.result.evidence
+    if line.by is None:
+        return said("{verdict}: {evidence}", verdict=verdict, evidence=evidence)
+    return said(
+        "{verdict} by {by}: {evidence}", verdict=verdict, by=Name(line.by), evidence=evidence
+    )
+
+
 def item_row(line: AnsweredItem, width: int) -> Line:
-    kind = "auto " if line.item.kind == "auto" else "human"
-    must = "must  " if line.item.severity == "must" else "should"
     state = _padded(verdict_span(line.result.verdict), 10)
-    return fit((*state, Span(f"{kind}  {must}  ", "label"), Span(line.item.text)), width)
+    kinds = columns_line([(line.item.kind, -7), (line.item.severity, -8)])
+    return fit((*state, *kinds, Span(line.item.text)), width)
 
 
 def _padded(span: Span, width: int) -> Line:

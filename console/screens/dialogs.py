@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from console.locale.lang import _
+from console.locale.lang import _, said
 from console.panels.lineview import LineView
 from console.renderables.lines import ALARM, BLANK, Line, Span, text_line
 from console.renderables.wrapping import wrap
@@ -168,9 +168,8 @@ class FormScreen(ModalScreen[dict[str, str] | None]):
     def action_finish(self) -> None:
         for entry, line in zip(self._entries, self._inputs, strict=True):
             if wrong := entry.check(line.value):
-                self._note.set_lines(
-                    [text_line(f"{ALARM} {_(entry.label)}: {_(wrong)}", "trouble")]
-                )
+                text = said("{label}: {wrong}", label=entry.label, wrong=wrong)
+                self._note.set_lines([text_line(f"{ALARM} {text}", "trouble")])
                 self.set_focus(line)
                 return
         self.dismiss(

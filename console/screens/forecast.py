@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from console.control.forecast_maker import NotMeasured
     from playbooks.steps.forecast import ForecastStep
 
-FORMATS = ("md", "html", "csv", "json")
+FORMATS = ("md", "html", "csv", "json")  # not shown
 Shape = tuple[int, int, int, int, bool, int]
 
 
@@ -220,5 +220,5 @@ class ForecastScreen(ListScreen[HourView]):
 
         ask_file(self.console_app, "Export the forecast", "forecast.md", FORMATS, made)
 
-    def copied(self) -> tuple[str, str]:
-        return "the forecast", f"{self.curves.text}\n\n{self.pane.text}"
+    def copied(self) -> str:
+        return f"{self.curves.text}\n\n{self.pane.text}"

@@ -4,6 +4,7 @@ their own."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,17 +20,17 @@ from playbooks.steps.forecast import ForecastStep
 MORE = "more"
 """The line for all other options."""
 LINES = (
-    ("history", "history", "CSV of counts, Prometheus JSON, trace, recording"),
-    ("calendar", "calendar", "TOML of holidays and campaigns; or none"),
-    ("days", "days", "1"),
-    ("lengths", "lengths", "those of the history; or as of `load`"),
-    ("replicas", "replicas", "1"),
-    ("autoscale", "autoscale", "2-20:24,90s; or none"),
-    ("lose", "lose", "1@20:00+30m; …"),
-    ("slo", "objective", "ttft=2s,tpot=150"),
-    ("what_if", "what-ifs", "replicas=6; max_batch=32,kv_format=fp16; …"),
-    ("fit", "fit", "this engine's own; or a file"),
-    (MORE, "more", "share=0.95; plausible=20; zone=Europe/Berlin; …"),
+    FormField("history", "history", hint="CSV of counts, Prometheus JSON, trace, recording"),
+    FormField("calendar", "calendar", hint="TOML of holidays and campaigns; or `none`"),
+    FormField("days", "days", hint="1"),
+    FormField("lengths", "lengths", hint="those of the history; or as of `load`"),
+    FormField("replicas", "replicas", hint="1"),
+    FormField("autoscale", "autoscale", hint="2-20:24,90s; or `none`"),
+    FormField("lose", "lose", hint="1@20:00+30m; …"),
+    FormField("slo", "objective", hint="ttft=2s,tpot=150"),
+    FormField("what_if", "what-ifs", hint="replicas=6; max_batch=32,kv_format=fp16; …"),
+    FormField("fit", "fit", hint="this engine's own; or a file"),
+    FormField(MORE, "more", hint="share=0.95; plausible=20; zone=Europe/Berlin; …"),
 )
 OF = {field.name: field for field in fields_of(ForecastStep)}
 FILES = ("history", "calendar", "fit")
@@ -59,8 +60,7 @@ class MeasureQuestion(ConfirmScreen):
 
 def question(texts: Texts, wrong: str = "") -> FormScreen:
     """With `texts` in its lines. `wrong`: why there is no forecast of them."""
-    fields = [FormField(name, label, texts.get(name, ""), hint, _check(name))
-              for name, label, hint in LINES]  # fmt: skip
+    fields = [replace(one, value=texts.get(one.name, ""), check=_check(one.name)) for one in LINES]
     above = paragraph(wrong, ALARM) if wrong else paragraph(ABOVE)
     return FormScreen("A forecast", fields, [*above, BLANK])
 
@@ -74,7 +74,7 @@ def texts_of(report: Mapping[str, Any]) -> Texts:
     """What a report was asked; empty where it does not say."""
     step = (report.get("asked") or {}).get("step") or {}
     told = {name: _text(step[name]) for name, field in OF.items() if _is_told(field, step)}
-    lines = {name: told.pop(name) for name, *_ in LINES if name in told}
+    lines = {one.name: told.pop(one.name) for one in LINES if one.name in told}
     return lines | {MORE: "; ".join(f"{name}={text}" for name, text in told.items())}
 
 

@@ -16,7 +16,7 @@ from console.screens.files import ask_file
 from console.screens.lists import PageScreen
 from engine.errors import ConfigError
 
-FORMATS = ("md", "html", "json")
+FORMATS = ("md", "html", "json")  # not shown
 SINCE_S = 12 * 3600.0
 
 
@@ -77,6 +77,3 @@ class HandoverScreen(PageScreen):
             return str(WRITERS[f".{fmt}"](report))
 
         ask_file(self.console_app, "Export the handover", "handover.md", FORMATS, made)
-
-    def copied(self) -> tuple[str, str]:
-        return "the handover", self.pane.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,7 +16,7 @@ from console.locale.lang import _
 from console.panels.lineview import LineView
 from console.renderables.header import MARKS, WORDS
 from console.renderables.keys import help_lines
-from console.renderables.lines import ALARM, BLANK, Line, Span
+from console.renderables.lines import ALARM, BLANK, Line, Role, Span, in_column
 from console.renderables.pagemap import GLYPHS, NAMES
 from console.renderables.request import GLYPHS as STAGES
 
@@ -38,23 +38,33 @@ NAMES_OF_PLACES = {
 }
 
 
+class Sign(NamedTuple):
+    glyph: str
+    role: Role
+    meaning: str
+
+
 def legend(where: str) -> list[Line]:
     lines = []
     if where in (actions.OVERVIEW, actions.PROMPT):
-        lines.append(_signs("pages", [(*GLYPHS[s], NAMES[s]) for s in GLYPHS]))
+        lines.append(_signs("pages", [Sign(*GLYPHS[s], NAMES[s]) for s in GLYPHS]))
     if where == actions.REQUEST:
-        lines.append(_signs("stages", [(glyph, "spark", name) for name, glyph in STAGES.items()]))
+        lines.append(
+            _signs("stages", [Sign(glyph, "spark", name) for name, glyph in STAGES.items()])
+        )
     return [
         *lines,
-        _signs("numbers", [(*MARKS[state], WORDS[state]) for state in MARKS]),
-        _signs("marks", [(ALARM, "trouble", "look at this"), ("–", "text", "not reported")]),
+        _signs("numbers", [Sign(*MARKS[state], WORDS[state]) for state in MARKS]),
+        _signs(
+            "marks", [Sign(ALARM, "trouble", "look at this"), Sign("–", "text", "not reported")]
+        ),
     ]
 
 
-def _signs(name: str, signs: Sequence[tuple[str, str, str]]) -> Line:
-    line: Line = (Span(f" {name:<13}", "label"),)
+def _signs(name: str, signs: Sequence[Sign]) -> Line:
+    line: Line = (Span(" "), in_column(name, -13))
     for glyph, role, meaning in signs:
-        line = (*line, Span(glyph, role), Span(f" {_(meaning)}  "))  # type: ignore[arg-type]
+        line = (*line, Span(glyph, role), Span(f" {_(meaning)}  "))
     return line
 
 

@@ -117,8 +117,8 @@ class ListScreen(PaneScreen, Generic[T]):
         else:
             self.dismiss()
 
-    def copied(self) -> tuple[str, str]:
-        return self.TITLE_TEXT.lower(), f"{self.TITLE_TEXT}\n{self.pane.text}"
+    def copied(self) -> str:
+        return f"{_(self.TITLE_TEXT)}\n{self.pane.text}"
 
 
 class PageScreen(PaneScreen):
@@ -137,5 +137,5 @@ class PageScreen(PaneScreen):
     def show_body(self, state: ScreenState) -> None:
         self.pane.show(*self.page(state, self.pane.room[0]))
 
-    def copied(self) -> tuple[str, str]:
-        return "the page", self.pane.text
+    def copied(self) -> str:
+        return self.pane.text

@@ -12,9 +12,20 @@ from textual.message import Message
 from console import actions
 from console.control.pending_changes import Figure, LiveChange, figures
 from console.control.surface import ConsoleSurface
+from console.locale.lang import _
 from console.panels.listpane import ListPane
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, BLANK, Line, Span, columns_line, fit, text_line
+from console.renderables.lines import (
+    ALARM,
+    BLANK,
+    Line,
+    Span,
+    Verbatim,
+    columns_line,
+    fit,
+    in_column,
+    text_line,
+)
 from console.renderables.pages import VERDICT_ROLES, block_lines
 from console.renderables.screen_state import ScreenState
 from console.screens.dialogs import FormField, FormScreen, ask, one_of, required
@@ -129,9 +140,6 @@ class RecordScreen(PageScreen):
     def action_export_shown(self) -> None:
         export_records(self.console_app, [self.record], self._log)
 
-    def copied(self) -> tuple[str, str]:
-        return f"entry {self.record.id[:8]}", self.pane.text
-
 
 def record_head(width: int) -> Line:
     return columns_line([("time (UTC)", -17), ("decision", -12), ("title", -12)])
@@ -143,7 +151,7 @@ def record_row(record: Record, width: int) -> Line:
     return fit(
         (
             Span(f"{record.time[:16].replace('T', ' '):<17}", "label"),
-            Span(f"{record.decision:<12}", VERDICT_ROLES.get(record.decision, "text")),
+            in_column(record.decision, -12, VERDICT_ROLES.get(record.decision, "text")),
             *sign,
             Span(record.title),
         ),
@@ -193,11 +201,11 @@ def offer(app: ConsoleSurface, change: LiveChange) -> None:
     now = app.clock()
     found = figures(change, app.history, now)
     entries = [
-        FormField("title", "title", change.title, check=required),
+        FormField("title", "title", _(change.title), check=required),
         FormField("why", "why", hint="what made you change it, what you expect"),
         FormField("problems", "what went wrong", hint="one; another"),
         DECISION,
-        FormField("rollback", "how to undo it", f"set {change.setting} back to {change.before}"),
+        FormField("rollback", "how to undo it", _(f"set {change.setting} back to {change.before}")),
     ]
 
     def entered(texts: dict[str, str]) -> None:
@@ -245,7 +253,7 @@ def _figures(found: Sequence[Figure]) -> list[Line]:
     head = columns_line([("", -16), ("before", 12), ("after", 12)])
     return [head] + [
         (
-            Span(f"{f.metric:<16}", "label"),
+            Verbatim(f"{f.metric:<16}", "label"),
             Span(f"{fmt.decimal(f.before):>12}{fmt.decimal(f.after):>12}", "value"),
         )
         for f in found

@@ -110,7 +110,6 @@ class Overview(BaseScreen):
     def action_scroll_answer(self, pages: int) -> None:
         self.answer.move(pages * self.answer.page)
 
-    def copied(self) -> tuple[str, str]:
+    def copied(self) -> str:
         chosen = [self.maximised] if self.maximised is not None else self.panels
-        text = "\n\n".join(f"{panel.spec.title}\n{panel.text}" for panel in chosen)
-        return (chosen[0].spec.title if len(chosen) == 1 else "all panels"), text
+        return "\n\n".join(f"{_(panel.spec.title)}\n{panel.text}" for panel in chosen)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.theme import ThemeProvider
 
 from console import actions
 from console.control.surface import ConsoleSurface
 from console.locale.lang import _
+
+
+class Palette(CommandPalette):
+    """The library's, in the reader's language."""
+
+    def __init__(self, placeholder: str, providers: Sequence[type[Provider]] | None = None) -> None:
+        super().__init__(providers, placeholder=_(placeholder))
 
 
 class ActionCommands(Provider):
@@ -19,6 +28,10 @@ class ActionCommands(Provider):
             yield DiscoveryHit(_(action.title), run, help=_help(action))
 
     async def search(self, query: str) -> Hits:
+        async for hit in _or_none(self._search(query)):
+            yield hit
+
+    async def _search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for action in self._available():
             score = matcher.match(_(action.title))
@@ -33,6 +46,22 @@ class ActionCommands(Provider):
 
     async def _run(self, action: actions.Action) -> None:
         await self.app.run_action(action.name)
+
+
+class Themes(ThemeProvider):
+    async def search(self, query: str) -> Hits:
+        async for hit in _or_none(super().search(query)):
+            yield hit
+
+
+async def _or_none(hits: Hits) -> Hits:
+    """That there is none is said before the library says it in English."""
+    some = False
+    async for hit in hits:
+        some = True
+        yield hit
+    if not some:
+        yield Hit(1.0, _("nothing has these words"), lambda: None)
 
 
 def _help(action: actions.Action) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from console import actions
 from console.panels.listpane import ListPane
 from console.renderables import format as fmt
-from console.renderables.lines import ALARM, Line, Span, fit
+from console.renderables.lines import ALARM, Line, Span, Verbatim, columns_line, fit
 from console.renderables.pages import verdict_span, words
 from console.screens.dialogs import ask_first
 from console.screens.lists import ListScreen
@@ -66,24 +66,25 @@ class PlaybooksScreen(ListScreen[Choice]):
         return f"{item.name} {item.playbook.title if item.playbook else item.error}"
 
     def _row(self, choice: Choice, width: int) -> Line:
-        name = Span(f"{choice.name:<16}", "value")
+        name = Verbatim(f"{choice.name:<16}", "value")
         if choice.playbook is None:
             return fit((name, Span(f"{ALARM} {choice.error}", "trouble")), width)
         steps = len(choice.playbook.steps)
-        facts = f"{steps:>2} steps  {fmt.duration(choice.playbook.time_budget_s):>7}  "
+        budget = fmt.duration(choice.playbook.time_budget_s)
+        facts = columns_line([(f"{steps} steps", 8), (budget, 9)])
         run = self.console_app.runs.of(choice.name)
         state = (verdict_span(run.verdict), Span("  ")) if run is not None else ()
-        return fit((name, Span(facts, "label"), *state, Span(choice.playbook.title)), width)
+        return fit((name, *facts, Span("  "), *state, Span(choice.playbook.title)), width)
 
     def detail_lines(self, item: Choice, width: int) -> tuple[Line, Sequence[Line]]:
         if item.playbook is None:
-            return (Span(item.name, "title"),), words(item.error, width, role="trouble")
+            return (Verbatim(item.name, "title"),), words(item.error, width, role="trouble")
         playbook = item.playbook
         lines = [*words(" ".join(playbook.about.split()), width)]
         for at, step in enumerate(playbook.steps, 1):
             count = len(step.gates)
             gates = f"  {count} gate{'s' * (count > 1)}" if count else ""
-            head = (Span(f"{at}. {step.kind:<12}", "label"), Span(step.title))
+            head = (Verbatim(f"{at}. {step.kind:<12}", "label"), Span(step.title))
             lines.append(fit((*head, Span(gates, "faint")), width))
         return (Span(playbook.title, "title"),), lines
 

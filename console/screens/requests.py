@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from console import actions
+from console.locale.lang import _
 from console.panels.listpane import ListPane
 from console.renderables.lines import Line, Span, text_line
 from console.renderables.request import request_page
@@ -97,5 +98,5 @@ class RequestScreen(PageScreen):
     def action_cancel_request(self) -> None:
         self.console_app.cancel_request(self.row.id)
 
-    def copied(self) -> tuple[str, str]:
-        return f"request {self.row.id}", f"Request {self.row.id}\n{self.pane.text}"
+    def copied(self) -> str:
+        return _(f"Request {self.row.id}") + f"\n{self.pane.text}"

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from console import actions
 from console.control.run_state import PlaybookRun
+from console.locale.lang import _
 from console.renderables.lines import Line, Span
 from console.renderables.run import run_page
 from console.renderables.screen_state import ScreenState
 from console.screens.files import ask_file
 from console.screens.lists import PageScreen
 
-FORMATS = ("md", "html", "csv", "json")
+FORMATS = ("md", "html", "csv", "json")  # not shown
 
 
 class RunScreen(PageScreen):
@@ -44,5 +45,5 @@ class RunScreen(PageScreen):
         name = f"{self.run_shown.playbook.name}.md"
         ask_file(self.console_app, "Export the report", name, FORMATS, made)
 
-    def copied(self) -> tuple[str, str]:
-        return "the run", f"{self.run_shown.playbook.title}\n{self.pane.text}"
+    def copied(self) -> str:
+        return f"{_(self.run_shown.playbook.title)}\n{self.pane.text}"

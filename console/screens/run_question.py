@@ -101,21 +101,21 @@ def _outside(url: str) -> str:
     )
 
 
-# The words of `evewatch check`: what is said there as --guard is `guard` here.
+# As `evewatch check` has them.
 
 
 def fields(terms: Terms, at_url: bool) -> Sequence[FormField]:
     care = (
-        FormField("guard", "guard", ", ".join(terms.guards), "ttft_p99=2000, error_rate=0.1",
+        FormField("guard", "--guard", ", ".join(terms.guards), "ttft_p99=2000, error_rate=0.1",
                   _refused("guard")),
-        FormField("max_share", "max-share", terms.max_share or "", "20%", _refused("max_share")),
-        FormField("disruptive", "disruptive", _yes(terms.disruptive), "yes or no",
+        FormField("max_share", "--max-share", terms.max_share or "", "20%", _refused("max_share")),
+        FormField("disruptive", "--disruptive", _yes(terms.disruptive), "yes or no",
                   one_of("yes", "no")),
     )  # fmt: skip
     usual = (
-        FormField("usual", "usual", terms.usual or "", "FILE.json or none; else your own",
+        FormField("usual", "--usual", terms.usual or "", "FILE.json or `none`; else your own",
                   _refused("usual")),
-        FormField("accept", "accept", _yes(terms.accept), "yes or no", one_of("yes", "no")),
+        FormField("accept", "--accept", _yes(terms.accept), "yes or no", one_of("yes", "no")),
     )  # fmt: skip
     return (*care, *usual) if at_url else usual
 

@@ -67,7 +67,9 @@ class Message:
             + (f" ({one.reason})" if one.reason else "")
             for one in self.targets
         )  # fmt: skip
-        return f"{self.severity} {self.state}: {self.rule}: {self.words}: {names}"
+        severity = "critical" if self.severity == "critical" else "warning"
+        state = "firing" if self.state == FIRING else "recovered"
+        return f"{severity} {state}: {self.rule}: {self.words}: {names}"
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from checklists.tomlfile import misfit
 from engine.errors import ConfigError
 from engine.paths import private_folder, replace_file, user_folder
 from playbooks.optlog.provenance import config_hash
@@ -68,7 +69,7 @@ class KeptRuns:
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"]))
-            raise self._wrong(f"{where}: {problem['msg']}") from error
+            raise self._wrong(f"{where}: {misfit(dict(problem))}") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._wrong(str(error)) from error
 

@@ -89,6 +89,6 @@ def forecast_report(hours: int = 24, **more: Any) -> dict[str, Any]:
             "needs take 28",
         ],
         "past_scores": [],
-        "assumptions": ["lengths are those of `chat`: the history has none"],
+        "assumptions": ["requests of a lost replica fail, and nobody retries them"],
         "warnings": [],
     } | more  # fmt: skip

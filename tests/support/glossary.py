@@ -9,7 +9,8 @@ GLOSSARY = ROOT / "docs/zh/glossary.md"
 
 def terms():
     """English -> what one of must stand in the translation."""
-    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", GLOSSARY.read_text("utf-8"), re.MULTILINE)
+    text = GLOSSARY.read_text("utf-8").partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     return {english: chinese.split(" / ") for english, chinese in rows[1:] if "---" not in english}
 
 

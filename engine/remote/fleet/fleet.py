@@ -62,14 +62,24 @@ class Group:
         parts = [f"{len(live)} of {total} live"]
         for name, snapshot in self.snapshots.items():
             if name not in live:
-                source = snapshot.source
-                state = source.state.value.replace("_", " ")
-                parts.append(f"{name} {state} {source.age_s:.0f} s: {source.reason}")
+                parts.append(_lost(name, snapshot.source))
         if self.odd:
             parts.append(f"{self.odd[0].replica} stands out: {', '.join(o.text for o in self.odd)}")
         elif len(live) > 1:
             parts.append("no replica stands out")
         return "; ".join(parts)
+
+
+def _lost(name: str, source: Source) -> str:
+    """Of one that is not live."""
+    match source.state:
+        case SourceState.STALE:
+            return f"{name} stale {source.age_s:.0f} s: {source.reason}"
+        case SourceState.UNPARSABLE:
+            return f"{name} unparsable {source.age_s:.0f} s: {source.reason}"
+        case SourceState.WRONG_ENGINE:
+            return f"{name} wrong engine {source.age_s:.0f} s: {source.reason}"
+    return f"{name} unreachable {source.age_s:.0f} s: {source.reason}"
 
 
 class Fleet:

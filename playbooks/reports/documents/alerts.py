@@ -94,8 +94,13 @@ def _counted(row: dict[str, Any]) -> tuple[Any, Any]:
 
 def promise(row: dict[str, Any]) -> str:
     """ttft within 500 ms: 99 %"""
-    limit = "" if row["within_s"] is None else f" within {row['within_s'] * 1e3:g} ms"
-    return f"{row['objective']}{limit}: {row['share'] * 100:g} %"
+    share = row["share"] * 100
+    match row["objective"]:
+        case "availability":
+            return f"served: {share:g} %"
+        case "reachable":
+            return f"up: {share:g} %"
+    return f"{row['objective']} within {row['within_s'] * 1e3:g} ms: {share:g} %"
 
 
 def times(pace: float | None) -> str | None:

@@ -54,7 +54,7 @@ def items_document(report: dict[str, Any]) -> Document:
 
 def _about(row: dict[str, Any]) -> list[tuple[str, str]]:
     mark = "automatic" if row["kind"] == "auto" else "human"
-    facts = [(row["id"], f"{mark}, {row['severity']}; {row['owner']}")]
+    facts: list[tuple[str, str]] = [(Name(row["id"]), f"{mark}, {row['severity']}; {row['owner']}")]
     facts += [(n, row[n]) for n in ("why", "remedy", "undo") if row[n]]
     return facts + [("command", Name(row["command"]))] * bool(row["command"])
 

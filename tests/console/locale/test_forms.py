@@ -12,8 +12,14 @@ from console.locale.forms import Form, Forms
 
 TEXTS = texts_of(lang.FOLDER / "zh")
 PLACE = re.compile(r"\{(\w+)(:n)?\}")
-APART = [text for text in TEXTS if PLACE.search(text) and not re.search(r"\}\{", text)]
-"""Forms whose places have letters between them: else nobody could say where one ends."""
+APART = [
+    text
+    for text in TEXTS
+    if PLACE.search(text)
+    and not re.search(r"\}\{", text)
+    and re.search("[a-zA-Z]", PLACE.sub("", text))
+]
+"""Forms with words and letters between their places: else nobody could say where one ends."""
 ENGLISH = Forms({text: text for text in TEXTS})
 """Says every text as it is: what comes out is what was recognised."""
 

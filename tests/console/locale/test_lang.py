@@ -15,7 +15,7 @@ from console.cli import app as command_line
 from console.locale import lang
 from console.panels.specs import PANELS
 from console.renderables.header import WORDS
-from console.renderables.lines import Span, localized, plain, width_of
+from console.renderables.lines import Span, in_column, localized, plain, width_of
 from console.renderables.screen_state import EnginePhase
 from console.screens.help import NAMES_OF_PLACES
 from engine.errors import ConfigError
@@ -91,11 +91,14 @@ def test_labels_need_no_more_cells_than_their_originals():
             assert cell_len(message.string) <= cell_len(message.id) + spare, message.id
 
 
-@pytest.mark.parametrize("text", ["waiting ", " prefill  ", "   TTFT", "max 12 in 64 s  ", "用 "])
-def test_a_column_keeps_its_cells(text, chinese):
-    before = (Span(text),)
-    after = localized(before)
-    assert width_of(after) == width_of(before)
+@pytest.mark.parametrize("text", ["waiting", " prefill", "TTFT", "max 12 in 64 s", "用"])
+@pytest.mark.parametrize("width", [9, -9, 16])
+def test_a_column_has_its_cells(text, width, chinese):
+    assert width_of((in_column(text, width),)) == abs(width)
+
+
+def test_blanks_around_a_text_stay(chinese):
+    assert plain(localized((Span("  waiting "),))) == f"  {lang._('waiting')} "
 
 
 def test_numbers_are_put_where_they_belong(chinese):

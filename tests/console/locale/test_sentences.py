@@ -34,7 +34,7 @@ def found(code):
         ('log.warning("two words %s", x)', []),
         ('say(f"{a}: {b}")', []),
         ('say("`evewatch log show`")', []),
-        ('sentence("{n} of {all} wait", n=x)', ["{n} of {all} wait"]),
+        ('said("{n} of {all} wait", n=x)', ["{n} of {all} wait"]),
         ('head = f"{\'running\':>9}{\'KV\':>8}"', ["running", "KV"]),
     ],
 )  # fmt: skip

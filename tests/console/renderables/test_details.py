@@ -131,7 +131,7 @@ def test_the_contiguous_shadow_stands_beside_the_pages():
     left, right = first[:56], first[59:]
     assert left.split() == ["■", "■", "▣", "■", "■", "▒", "·", "·"]
     assert right.split() == ["■"] * 6 + ["·"] * 2
-    assert "in contiguous blocks instead  50 % fragmented" in rows[0]
+    assert "in contiguous blocks instead: 50 % fragmented" in rows[0]
 
 
 def test_owners_that_nobody_asked_for_are_not_made_up():

@@ -66,7 +66,7 @@ async def test_it_is_made_kept_logged_and_shown(home, clock, texts):
         assert record.title.startswith("Forecast from 2026-12-15") and record.artifacts
         await c.press("n")
         assert [line.value for line in c.app.screen._inputs] == [
-            texts.get(name, "") for name, *_ in LINES
+            texts.get(one.name, "") for one in LINES
         ]
 
 
@@ -218,7 +218,7 @@ async def test_all_lines_and_what_is_wrong_are_seen_on_24_rows(home, clock, text
         await c.press("n")
         await fill(c, texts | {"days": "0"})
         await c.until(lambda: "days: expected above 0, got 0" in c.screen)
-        assert all(f"│ {label} " in c.screen for _, label, _ in LINES)
+        assert all(f"│ {one.label} " in c.screen for one in LINES)
 
 
 async def test_an_engine_at_a_url_is_forecast_with_its_own_fit(home, clock, texts):
