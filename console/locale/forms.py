@@ -37,7 +37,7 @@ _SEVERAL = {"\n": "\n", "; ": "；", " · ": " · ", ". ": "。", ": ": "：", "
 """What joins several texts to one, and how the other language joins them."""
 _COLUMNS = {"  ": "  "}
 MOST_PARTS = 16
-DEPTH = 4
+DEPTH = 5
 """Texts in places of texts."""
 _QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|“[^”]*”|`[^`]*`")
 """Words of others in a text of ours."""

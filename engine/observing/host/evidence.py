@@ -107,7 +107,7 @@ class HostEvidence:
             (self.steal_share, "steal"),
             (self.quota_share, "the CPU quota"),
         )
-        named = [f"{share:.0%} to {name}" for share, name in parts if share and share >= 0.005]
+        named = [f"{share:.0%} to {who}" for share, who in parts if share and share >= 0.005]
         lost = ", ".join(named) or "nothing"
         if (self.others_share or 0) < 0.005:
             return lost
