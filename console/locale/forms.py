@@ -73,13 +73,14 @@ NAMES = {
     "option",
     "rule",
     "rules",
+    "speculate",
     "steps",
     "target",
     "withheld",
 }
 """Places of names. A name stays, though it be a word that a label has, too."""
 _NAME = re.compile(rf"(?!(?:{'|'.join(VERDICTS)})$)[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_.\[\]]*)*")
-_NAMES = re.compile(r"(?=.*[_.])[a-z][\w.\[\]]*(, [a-z][\w.\[\]]*)+")
+_NAMES = re.compile(r"(?=.*[_.-])[a-z][\w.\[\]-]*(, [a-z][\w.\[\]-]*)+")
 """Several names: one of them at least is no word."""
 LITTLE = 4
 """Letters below which a form open at both ends, "{rule} at {target}", holds single words."""
