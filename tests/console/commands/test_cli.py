@@ -171,7 +171,7 @@ def test_an_old_name_says_the_new_one(evewatch, arguments, now):
         (["load", "--target", "http://h:1", "--token-env", "NOT_SET"], ["--token-env", "NOT_SET"]),
         (["env", "--out", "e.svg"], ["--out e.svg", ".json"]),
         (["sweep", "--out", "no/such/s.svg"], ["no folder"]),
-        (["load", "--requests", "many"], ["--requests", "integer"]),
+        (["load", "--requests", "many"], ["--requests", "whole number"]),
         (["explain", "p99", "--options"], ["--options"]),
     ],
 )
