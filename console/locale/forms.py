@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from functools import cached_property
 
 from console.locale import dates
+from console.locale.form import ANY_KEY, LITTLE, NUMBER, PLACE, WORD, Form, plain
 from console.locale.words import VERDICTS
 
-_PLACE = re.compile(r"\{(\w+)(:n)?\}")
-_WORD = re.compile(r"[A-Za-z]+")
 _PROSE = re.compile(r"(?<![\w./-])(?:[A-Za-z]{2,} [a-z]{2,}|[a-z]{2,} [A-Za-z]{2,})(?![\w/=-])")
 """Two words, not both with a capital: that is a name."""
-_NUMBER = r"[-+−±]?(?:\d[\d,]*(?:\.\d+)?|\.\d+|inf|nan)(?:e[-+]?\d+)?%?|–"
-_QUANTITY = rf"(?:{_NUMBER}) (?:[KMGT]?i?B|GB/s|W|MHz|ms|s|tok|%)"
 _SIGN = re.compile(r"[▲✓✗?▶·•…☐☑☒○●◌×≠→~+-] ")
-_COUNT = re.compile(rf"({_NUMBER}) ([a-z][a-z ]*)")
+_COUNT = re.compile(rf"({NUMBER}) ([a-z][a-z ]*)")
 """A number of what has a name: "3 pass"."""
-_VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{_NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
+_VALUE = re.compile(rf"([^:;,]*[A-Za-z]) ([<>≈]? ?(?:{NUMBER})(?: ?%| [a-zA-Z/]{{1,5}})?)")
 """A label and its value: "load 89 %"."""
 _UNIT = re.compile(r"(.+) \((tokens|ms|s|%|[KMG]iB)\)")
 _ASIDE = re.compile(r"([^(]+) \(([^()]+)\)")
@@ -42,8 +38,6 @@ DEPTH = 5
 _QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|“[^”]*”|`[^`]*`")
 """Words of others in a text of ours."""
 _KEY = re.compile(r"([a-z][a-z0-9_]*): ")
-_ANY_KEY = "{any_key}: "
-"""Before what is wrong with a key: the key may be said otherwise, "--key" or "file:3: key"."""
 _TORN = re.compile(r"^[;,:.)]\s|[;:,(]$")
 """What begins or ends amid a sentence: the form is another one."""
 MOST_KNOWN = 20_000
@@ -82,69 +76,6 @@ NAMES = {
 _NAME = re.compile(rf"(?!(?:{'|'.join(VERDICTS)})$)[a-z][a-z0-9_.\[\]]*(, [a-z][a-z0-9_.\[\]]*)*")
 _NAMES = re.compile(r"(?=.*[_.-])[a-z][\w.\[\]-]*(, [a-z][\w.\[\]-]*)+")
 """Several names: one of them at least is no word."""
-LITTLE = 4
-"""Letters below which a form open at both ends, "{rule} at {target}", holds single words."""
-_APART = re.compile(r"(?<=[一-鿿，。：；、（）“”]) (?=[一-鿿])|(?<=[一-鿿]) (?=[，。：；、（）“”])")
-"""A blank that stands beside what is not Chinese in another text of this form."""
-
-
-class Form:
-    """One msgid and what it becomes. Places have a name; `{n:n}` holds only a number."""
-
-    def __init__(self, msgid: str, said: str) -> None:
-        self.msgid = msgid
-        pieces = _PLACE.split(msgid)
-        self.names = pieces[1::3]
-        self._numbers = [bool(mark) for mark in pieces[2::3]]
-        self.numbers = sum(self._numbers)
-        self._literals = [_plain(literal) for literal in pieces[::3]]
-        self.first = self._literals[0][:1]
-        self.code = {
-            name for at, name in enumerate(self.names)
-            if "".join(self._literals[: at + 1]).count("`") % 2
-        }  # fmt: skip
-        self.of_any_key = msgid.startswith(_ANY_KEY)
-        self.begins_with_place = not self._literals[0]
-        self.letters = sum(len(word) for text in self._literals for word in _WORD.findall(text))
-        self.ends_with_words = bool(re.search(r": \{\w+\}$", msgid))
-        self._said = [
-            part if at % 3 else _plain(part) for at, part in enumerate(_PLACE.split(said))
-        ]
-
-    def words(self) -> list[str]:
-        """Those that every text of this form has, whole."""
-        marked = "\0".join(self._literals)
-        return [
-            word for word in _WORD.findall(marked)
-            if re.search(rf"(?<![\0\w]){word}(?![\0\w])", marked)
-        ]  # fmt: skip
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        open_ended = not (self._literals[0] or self._literals[-1] or self._numbers[0])
-        words = rf"(\S+|{_QUANTITY})" if open_ended and self.letters < LITTLE else "(.*?)"
-        pattern = _either_case(self.first) + re.escape(self._literals[0][1:])
-        for number, literal in zip(self._numbers, self._literals[1:], strict=True):
-            pattern += (f"({_NUMBER})" if number else words) + re.escape(literal)
-        return re.compile(pattern, re.DOTALL)
-
-    def match(self, text: str) -> dict[str, str] | None:
-        """What stands in its places; None when the text has another form."""
-        found = self._pattern.fullmatch(text)
-        return None if found is None else dict(zip(self.names, found.groups(), strict=True))
-
-    def say(self, values: Mapping[str, str]) -> str:
-        """The translation with these values in its places."""
-        said = "".join(
-            values[part] if at % 3 == 1 else part
-            for at, part in enumerate(self._said)
-            if at % 3 != 2
-        )
-        return _APART.sub("", said)
-
-
-def _either_case(letter: str) -> str:
-    return f"[{letter}{letter.swapcase()}]" if letter.isalpha() else re.escape(letter)
 
 
 def _turned(text: str) -> str:
@@ -152,17 +83,13 @@ def _turned(text: str) -> str:
     return text[:1].swapcase() + text[1:]
 
 
-def _plain(text: str) -> str:
-    return text.replace("{{", "{").replace("}}", "}")
-
-
 class Forms:
     """All texts of the catalogues: msgid -> translation."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._said = {re.sub(_PLACE, r"{\1}", k): v for k, v in texts.items()}
-        self._exact = {_plain(k): _plain(v) for k, v in texts.items() if not _PLACE.search(k)}
-        forms = [Form(k, v) for k, v in (*texts.items(), *_of_any_key(texts)) if _PLACE.search(k)]
+        self._said = {re.sub(PLACE, r"{\1}", k): v for k, v in texts.items()}
+        self._exact = {plain(k): plain(v) for k, v in texts.items() if not PLACE.search(k)}
+        forms = [Form(k, v) for k, v in (*texts.items(), *_of_any_key(texts)) if PLACE.search(k)]
         counts: dict[str, int] = {}
         words = [form.words() for form in forms]
         for several in words:
@@ -201,7 +128,7 @@ class Forms:
             return found
         if (sign := _SIGN.match(joined)) and (found := self._exact.get(joined[sign.end() :])):
             return sign[0] + found
-        if depth == 0 or not _WORD.search(joined) or _NAMES.fullmatch(joined):
+        if depth == 0 or not WORD.search(joined) or _NAMES.fullmatch(joined):
             return None
         if re.search(r"\S  +\S", text) and (found := self._joined(text, depth, _COLUMNS)):
             return found
@@ -255,7 +182,7 @@ class Forms:
         return None
 
     def _candidates(self, text: str) -> list[tuple[Form, dict[str, str]]]:
-        words = {"", *_WORD.findall(text), *_WORD.findall(_turned(text))[:1]}
+        words = {"", *WORD.findall(text), *WORD.findall(_turned(text))[:1]}
         forms = [form for word in words for form in self._by_word.get(word, ())]
         forms.sort(
             key=lambda f: (
@@ -351,10 +278,5 @@ def _of_any_key(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         key = _KEY.match(msgid)
         if key is not None and said.startswith(key[1]):
             rest = msgid[key.end() :]
-            if sum(map(len, _WORD.findall(_PLACE.sub("", rest)))) >= LITTLE:
-                yield _ANY_KEY + rest, f"{{any_key}}{said[len(key[1]) :]}"
-
-
-def places(text: str) -> Iterator[str]:
-    """The names of its places."""
-    return (match[1] for match in _PLACE.finditer(text))
+            if sum(map(len, WORD.findall(PLACE.sub("", rest)))) >= LITTLE:
+                yield ANY_KEY + rest, f"{{any_key}}{said[len(key[1]) :]}"

@@ -7,7 +7,7 @@ from babel.messages.pofile import read_po
 
 from console.locale import lang, update
 from console.locale.catalogue import said_by
-from console.locale.forms import places
+from console.locale.form import places
 from glossary import lacking, terms
 
 MISSING = {

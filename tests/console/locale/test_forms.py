@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from console.locale import lang
 from console.locale.catalogue import texts_of
-from console.locale.forms import Form, Forms
+from console.locale.form import Form
+from console.locale.forms import Forms
 
 TEXTS = texts_of(lang.FOLDER / "zh")
 PLACE = re.compile(r"\{(\w+)(:n)?\}")
