@@ -16,7 +16,15 @@ from console.panels.lineview import LineView
 from console.recording.replay import Replay
 from console.renderables.lines import Verbatim, cells, width_of
 from console.renderables.screen_state import EnginePhase
+from console.screens.checklists import ChecklistScreen
+from console.screens.fleet import FleetScreen
+from console.screens.forecast import ForecastScreen
 from console.screens.forecast_question import MeasureQuestion
+from console.screens.handover import HandoverScreen
+from console.screens.log import RecordScreen
+from console.screens.overview import Overview
+from console.screens.requests import RequestScreen, RequestsScreen
+from console.screens.run import RunScreen
 from engine.observing.objectives import Objective
 from engine.observing.watchable import MEASURE
 from engine.remote.fleet.fleet import Fleet
@@ -127,6 +135,10 @@ class Walk:
     async def until(self, true):
         await until_shown(self.pilot, true)
 
+    def is_on(self, kind):
+        """It has not lost its way."""
+        assert type(self.app.screen) is kind, text_of(self.app)
+
     async def see(self, name, *keys, until=None):
         await self.press(*keys)
         if until is not None:
@@ -191,9 +203,11 @@ async def overview(w):
 
 async def answers(w):
     await w.with_help("prompt", "i")
-    await w.press(*"Hallo", "enter")
+    await w.press("i", *"Hallo", "enter")
+    await w.until(lambda: w.app.talk.request_id is not None)
     await w.pass_time(6)
     await w.see("answer", until=lambda: w.app.talk.request_id is None)
+    w.is_on(Overview)
     w.app.ask("x" * 40_000)
     await w.see("refused answer", until=lambda: w.app.talk.request_id is None)
     await w.press("escape", "n", "escape")
@@ -223,10 +237,12 @@ async def changes(w):
 async def requests(w):
     await w.with_help("requests", "r")
     await w.see("requests by state", "s", "s", "o")
-    await w.with_help("filter", "slash")
+    await w.see("filter", "slash")
     await w.see("requests filtered", *"nix")
     await w.press("escape")
+    w.is_on(RequestsScreen)
     await w.with_help("request", "enter")
+    w.is_on(RequestScreen)
     await w.see("request cancelled", "x")
     await w.pass_time(1)
     await w.see("request ended")
@@ -246,6 +262,7 @@ async def playbooks(w):
     await w.until(lambda: run.steps[1].gates)
     w.clock.now += 3
     await w.with_help("run")
+    w.is_on(RunScreen)
     await w.see("quit while a playbook runs", "q")
     await w.press("n")
     await w.see("no report yet", "e")
@@ -271,6 +288,7 @@ async def checklists(w):
     await w.press("enter")
     await w.until(lambda: w.app.screen.filled.automatic)
     await w.with_help("checklist")
+    w.is_on(ChecklistScreen)
     for at in range(len(w.app.screen.pane.items)):
         w.app.screen.pane.choose(at)
         await w.see(f"checklist item {at}")
@@ -297,6 +315,7 @@ async def log(w):
     await w.see("new entry without a title")
     await w.press("escape")
     await w.with_help("entry", "enter")
+    w.is_on(RecordScreen)
     await w.press("escape", "escape")
 
 
@@ -304,6 +323,7 @@ async def handover(w):
     await w.press("H")
     await w.until(lambda: w.app.screen._report is not None)
     await w.with_help("handover")
+    w.is_on(HandoverScreen)
     for at in range(3):
         await w.see(f"handover, page {at}", "pagedown")
     await w.see("export the handover", "e")
@@ -321,6 +341,7 @@ async def forecast(w):
     await w.until(lambda: w.app.forecasts.view is not None)
     await w.pass_time(0.5)
     await w.with_help("forecast")
+    w.is_on(ForecastScreen)
     await w.see("last hour", "end")
     await w.see("scenario", "s")
     await w.see("what-ifs", "w")
@@ -393,6 +414,7 @@ async def elsewhere(w):
     await w.press("f")
     await w.pass_time(0.5)
     await w.with_help("fleet")
+    w.is_on(FleetScreen)
     await w.press("home", "enter")
     await w.pass_time(1)
     for key in " 12345678":
