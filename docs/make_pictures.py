@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import html
 import os
 import re
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from rich.cells import cell_len
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -58,11 +61,11 @@ async def screenshot(
 
 def tidy(svg: str) -> str:
     """Without fonts from elsewhere and random ids; leading blanks as positions, because not
-    every viewer keeps them."""
+    every viewer keeps them; lengths in cells, where Rich counts a wide character as one."""
     svg = re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.S)
     svg = re.sub(r"terminal-\d+", "terminal", svg)
     return re.sub(
-        r'<text class="([^"]*)" x="([\d.]+)" y="([\d.]+)" textLength="([\d.]+)"([^>]*)>'
+        r'<text class="([^"]*)" x="([\d.]+)" y="([\d.]+)" textLength="[\d.]+"([^>]*)>'
         r"((?:&#160;)*)([^<]*)</text>",
         _without_blanks,
         svg,
@@ -70,13 +73,12 @@ def tidy(svg: str) -> str:
 
 
 def _without_blanks(found: re.Match[str]) -> str:
-    kind, x, y, length, rest, blanks, text = found.groups()
+    kind, x, y, rest, blanks, text = found.groups()
     shown = text.replace("&#160;", " ").rstrip()
     if not shown:
         return ""
     lead = len(blanks) // len("&#160;") * CELL
-    tail = (len(text.replace("&#160;", " ")) - len(shown)) * CELL
-    start, width = float(x) + lead, float(length) - lead - tail
+    start, width = float(x) + lead, cell_len(html.unescape(shown)) * CELL
     text = shown.replace(" ", "&#160;")
     return (
         f'<text class="{kind}" x="{start:.1f}" y="{y}" textLength="{width:.1f}"{rest}>{text}</text>'
