@@ -19,6 +19,7 @@ WORDS = (
     "tokenizing", "streams", "texts", "slabs", "same time",
     "middle", "attention", "planning", "sampling", "applying",
     "extraction", "summarising", "arithmetic", "classification", "multi turn", "long context",
+    "tool calls", "copying", "tables",
     "driver", "compiler", "disk", "cpu quota", "cpu clock", "gpu code", "cuda builds",
     "playbook", "checklist", "answers", "cases", "calendar", "experiment", "settings", "alerts",
     "risk note", "cost note", "decides on", "served", "more", "on", "agrees", "requests ended",

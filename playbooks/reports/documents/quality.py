@@ -111,8 +111,7 @@ def _suspect(s: dict[str, Any]) -> str:
 def _worst(case: dict[str, Any]) -> Facts:
     at = case["first_divergence"]
     where = "same answer" if at is None else f"answers part at token {at}"
-    title = (
-        f"Worst: {case['case']} ({case['category']}), mean KLD {number(case['mean_kld'])}, {where}"
-    )
+    kind = case["category"].replace("_", " ")
+    title = f"Worst: {case['case']} ({kind}), mean KLD {number(case['mean_kld'])}, {where}"
     widths = (("prompt", PROMPT_SHOWN), ("baseline", ANSWER_SHOWN), ("candidate", ANSWER_SHOWN))
     return Facts(title, [(name, Name(one_line(case[name], width))) for name, width in widths])
